@@ -1,0 +1,14 @@
+"""Errors that a person caused and can mend: one clear line each."""
+
+
+class LabError(Exception):
+    """A failure with a message meant for people; the command line prints it without a traceback and exits with 1."""
+
+
+class BadInput(LabError):
+    """A field got a value that is not accepted. The command line exits with 2; a server answers 400."""
+
+    def __init__(self, field: str, value: object, accepted: str):
+        self.field, self.value, self.accepted = field, value, accepted
+        shown = repr(value)
+        super().__init__(f"{field}: got {shown if len(shown) <= 120 else shown[:117] + '...'}; accepted: {accepted}")
