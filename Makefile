@@ -1,0 +1,31 @@
+# make run   set up .venv, then measure the pocket engine headless and write notebook and report into outputs/
+# make test  everything CI checks, with reduced counts;  make test-full  every count
+# make lab   JupyterLab on the notebooks
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.venv/base: pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"Python {v[0]}.{v[1]} found; this lab needs 3.11 or newer: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e .
+	@touch $@
+
+.venv/test: .venv/base
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[test]'
+	@touch $@
+
+.PHONY: run test test-full lab
+run: .venv/base
+	$(BIN)/labkit run 02_baseline -f params/pocket.yaml
+
+test: .venv/test
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest -m "not slow and not gpu"
+
+test-full: .venv/test
+	$(BIN)/ruff check .
+	$(BIN)/python -m pytest -m "not gpu"
+
+lab: .venv/base
+	$(BIN)/jupyter lab notebooks

@@ -1,0 +1,58 @@
+"""The command line as a person meets it: real processes, exit codes, one line for bad input."""
+
+import importlib
+import pkgutil
+import subprocess
+import sys
+import types
+
+import pytest
+
+from labkit import cli, commands
+from labkit.errors import BadInput, LabError
+
+
+def run(*argv):
+    return subprocess.run([sys.executable, "-m", "labkit.cli", *argv], capture_output=True, text=True, timeout=60)
+
+
+def test_help_names_every_command():
+    out = run("--help")
+    assert out.returncode == 0
+    for module in pkgutil.iter_modules(commands.__path__):
+        assert f"\n    {module.name}" in out.stdout
+
+
+@pytest.mark.parametrize("name", sorted(m.name for m in pkgutil.iter_modules(commands.__path__)))
+def test_command_module_has_the_three_parts(name):
+    module = importlib.import_module(f"labkit.commands.{name}")
+    assert module.HELP and callable(module.add_arguments) and callable(module.main)
+
+
+def test_unknown_command_is_one_line_and_exit_2():
+    out = run("fly")
+    assert out.returncode == 2 and out.stdout == ""
+    assert len(out.stderr.strip().splitlines()) == 1 and "fly" in out.stderr
+
+
+@pytest.mark.parametrize(
+    "error, code, text",
+    [
+        (BadInput("repeats", "banana", "a whole number from 1"), 2, "repeats: got 'banana'; accepted: a whole number from 1"),
+        (LabError("the engine did not start"), 1, "the engine did not start"),
+    ],
+)
+def test_errors_for_people_become_one_line(monkeypatch, capsys, error, code, text):
+    def main(args):
+        raise error
+
+    broken = types.SimpleNamespace(HELP="always fails", add_arguments=lambda parser: None, main=main)
+    monkeypatch.setattr(cli, "_names", lambda: ["broken"])
+    monkeypatch.setitem(sys.modules, "labkit.commands.broken", broken)
+    assert cli.main(["broken"]) == code
+    err = capsys.readouterr().err
+    assert len(err.strip().splitlines()) == 1 and text in err
+
+
+def test_bad_input_keeps_a_long_value_short():
+    assert len(str(BadInput("text", "x" * 5000, "at most 100 characters"))) < 220
