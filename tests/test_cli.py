@@ -38,7 +38,7 @@ def test_unknown_command_is_one_line_and_exit_2():
 @pytest.mark.parametrize(
     "error, code, text",
     [
-        (BadInput("repeats", "banana", "a whole number from 1"), 2, "repeats: got 'banana'; accepted: a whole number from 1"),
+        (BadInput("repeats", "banana", "a number"), 2, "repeats: got 'banana'; accepted: a number"),
         (LabError("the engine did not start"), 1, "the engine did not start"),
     ],
 )
