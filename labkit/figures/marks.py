@@ -1,0 +1,84 @@
+"""Draw evidence: a point, a line or a bar always shows its tier's shape, its interval and, on hover, its formula."""
+
+import html
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from labkit.evidence import Evidence, Tier
+from labkit.figures.theme import TIERS, Series, tier_name
+
+
+def hover(e: Evidence, name: str = "") -> str:
+    """Hover text of one number: value with interval, tier, formula with its numbers filled in, sources."""
+    lines = [f"<b>{html.escape(name)}</b>"] if name else []
+    lines.append(f"{html.escape(e.quantity())} · {e.badge()}")
+    if e.formula:
+        lines.append("= " + html.escape(e.formula))
+        lines += ["&nbsp;&nbsp;" + html.escape(str(i)) for i in e.inputs]
+    return "<br>".join([*lines, *_wrapped(html.escape(e.source))])
+
+
+def _wrapped(text: str, width: int = 72) -> list[str]:
+    import textwrap
+
+    return [f"<i>{line}</i>" for line in textwrap.wrap(text, width)[:4]]
+
+
+def bars_of(points: Sequence[Evidence], unit: str) -> dict | None:
+    """plotly's error bars of these points in `unit`; None when no point has an interval."""
+    points = [p.to(unit) for p in points]
+    if all(p.low is None for p in points):
+        return None
+    return dict(
+        type="data",
+        symmetric=False,
+        array=[0 if p.high is None else p.high - p.value for p in points],
+        arrayminus=[0 if p.low is None else p.value - p.low for p in points],
+        thickness=1.6,
+        width=5,
+    )
+
+
+def add_points(
+    figure: go.Figure,
+    x: Sequence,
+    points: Sequence[Evidence],
+    *,
+    unit: str,
+    name: str,
+    look: Series,
+    lines: bool = False,
+) -> None:
+    """Add evidence of one tier at x, in `unit`, with intervals and hover text. Mixed tiers raise ValueError: a trace
+    has one shape, so draw one trace for each tier."""
+    tiers = {p.tier for p in points}
+    if len(tiers) > 1:
+        raise ValueError(f"one trace, one tier: {name} has {', '.join(sorted(tiers))}")
+    tier = tiers.pop() if tiers else Tier.MEASURED
+    marker = TIERS[tier].marker if tier is not Tier.MEASURED else look.marker
+    figure.add_scatter(
+        x=list(x),
+        y=[p.to(unit).value for p in points],
+        error_y=bars_of(points, unit),
+        mode="lines+markers" if lines else "markers",
+        name=tier_name(name, tier),
+        marker=dict(symbol=marker, size=11, color=look.colour, line=dict(width=2, color=look.colour)),
+        line=dict(color=look.colour, dash=TIERS[tier].dash if tier is not Tier.MEASURED else look.dash, width=2),
+        hovertext=[hover(p, name) for p in points],
+        hoverinfo="text",
+    )
+
+
+def add_level(figure: go.Figure, x: Sequence, level: Evidence, *, unit: str, name: str, look: Series) -> None:
+    """Add a horizontal line from x[0] to x[-1] at a level, in its tier's dash."""
+    value = level.to(unit).value
+    figure.add_scatter(
+        x=[x[0], x[-1]],
+        y=[value, value],
+        mode="lines",
+        name=tier_name(name, level.tier),
+        line=dict(color=look.colour, dash=TIERS[level.tier].dash, width=2),
+        hovertext=[hover(level, name)] * 2,
+        hoverinfo="text",
+    )
