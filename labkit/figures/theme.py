@@ -91,6 +91,7 @@ TEMPLATE = go.layout.Template(
         ),
         legend=dict(orientation="h", yanchor="top", y=-0.22, x=0, xanchor="left", bgcolor="rgba(0,0,0,0)"),
         margin=dict(l=60, r=24, t=56, b=56),
+        modebar=dict(bgcolor="rgba(0,0,0,0)", color=GRID, activecolor=INK),
         hoverlabel=dict(align="left", font=dict(size=12)),
         height=400,
     )
