@@ -1,7 +1,7 @@
-"""Checks of single fields: each returns the value in its type or raises BadInput naming field, value and what is accepted.
+"""Checks of single fields: each returns the value in its type or raises BadInput naming field, value, what is accepted.
 
-Parameters reach the lab from YAML (where `1e-3` is a string), from papermill (which passes any type and only warns about
-unknown names) and from sliders, so nothing downstream may trust a type.
+Parameters reach the lab from YAML (where `1e-3` is a string), from papermill (which passes any type and only warns
+about unknown names) and from sliders, so nothing downstream may trust a type.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""Typed, validated parameters of a run: the engine, the load and the plan. The same names in YAML, papermill and panels."""
+"""Typed, validated parameters of a run: engine, load and plan. The same names in YAML, papermill and panels."""
 
 from dataclasses import dataclass, field, fields
 from pathlib import Path

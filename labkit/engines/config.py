@@ -43,10 +43,10 @@ class Speculative:
 class EngineConfig:
     """What engine to run and how. Build it with `from_dict`, which validates; `as_dict` is its inverse.
 
-    engine "attach" uses a server that somebody else started at `url`. `port` 0 lets a free one be picked. With `url` set
-    on another engine, the lab reaches the server there (a tunnel) instead of at host:port. `env` adds to the engine's
-    environment, `extra_args` to its command line, `command_prefix` runs the command elsewhere (ssh, docker run).
-    None means "the engine's own default".
+    engine "attach" uses a server that somebody else started at `url`. `port` 0 lets a free one be picked. With `url`
+    set on another engine, the lab reaches the server there (a tunnel) instead of at host:port. `env` adds to the
+    engine's environment, `extra_args` to its command line, `command_prefix` runs the command elsewhere (ssh, docker
+    run). None means "the engine's own default".
     """
 
     engine: str = "pocket"

@@ -1,0 +1,147 @@
+"""Sessions that can be compared: warm-up, flush checks, the same prompts for every arm, rows kept at once."""
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import Protocol
+
+from labkit.errors import BadInput
+from labkit.measure import client
+from labkit.workloads import Prompt
+
+WARMUP_TOKENS = 32
+
+
+class Writer(Protocol):
+    """Anything that keeps a row at once (labkit.records.RunWriter)."""
+
+    def append(self, row: dict) -> None: ...
+
+
+@dataclass(frozen=True)
+class Arm:
+    """One side of a comparison: a name and a server. api_key is held in memory only."""
+
+    name: str
+    url: str
+    api_key: str | None = None
+
+
+def measure(
+    url: str, prompts: Sequence[Prompt], *, arm: str, repeats: int, warmup: int = 2, writer: Writer | None = None,
+    cancel: Event | None = None, api_key: str | None = None, timeout_s: float = 300.0, first_repeat: int = 0,
+    on_chunk: Callable[[float, int], None] | None = None,
+) -> Iterator[dict]:
+    """Measure one server: `warmup` requests, then `repeats` passes over `prompts`; yields each measured row.
+
+    A row is in the writer before it is yielded. Samples whose flush was not answered 200 or that met cached tokens get
+    status "refused" and do not count; a failed request gets "error"; after a cancel the row says "cancelled" and the
+    iteration ends. Warm-up rows are written with status "warmup" and not yielded. Rows: see labkit.records.schema.
+    """
+    yield from interleave(
+        [Arm(arm, url, api_key)], prompts, repeats=repeats, warmup=warmup, writer=writer, cancel=cancel,
+        timeout_s=timeout_s, first_repeat=first_repeat, on_chunk=on_chunk,
+    )
+
+
+def interleave(
+    arms: Sequence[Arm], prompts: Sequence[Prompt], *, repeats: int, warmup: int = 2, writer: Writer | None = None,
+    cancel: Event | None = None, timeout_s: float = 300.0, first_repeat: int = 0,
+    on_chunk: Callable[[float, int], None] | None = None,
+) -> Iterator[dict]:
+    """Measure several running servers with the same prompts, arms alternating request by request (A B, then B A).
+
+    Drift of the machine then hits every arm alike. Same rows and rules as `measure`. Raises BadInput for unequal names.
+    """
+    if not prompts:
+        raise BadInput("prompts", 0, "at least one prompt")
+    if len({a.name for a in arms}) != len(arms):
+        raise BadInput("arms", [a.name for a in arms], "distinct names")
+    for arm in arms:
+        for i in range(warmup):
+            # The shape of a measured prompt, cut short; the flush before each measured request forgets it.
+            row = sample(arm, _warm(prompts[i % len(prompts)]), repeat=-1, index=i, cancel=cancel, timeout_s=timeout_s)
+            if row["status"] == "ok":
+                row["status"] = "warmup"
+            _keep(writer, row)
+            if row["status"] == "cancelled":
+                yield row
+                return
+            if row["status"] == "error":
+                yield row
+    for repeat in range(first_repeat, first_repeat + repeats):
+        for index, prompt in enumerate(prompts):
+            for arm in arms if (repeat + index) % 2 == 0 else list(reversed(arms)):
+                row = sample(
+                    arm, prompt, repeat=repeat, index=index, cancel=cancel, timeout_s=timeout_s, on_chunk=on_chunk
+                )
+                _keep(writer, row)
+                yield row
+                if row["status"] == "cancelled":
+                    return
+
+
+def sample(
+    arm: Arm, prompt: Prompt, *, repeat: int, index: int, cancel: Event | None = None, timeout_s: float = 300.0,
+    on_chunk: Callable[[float, int], None] | None = None,
+) -> dict:
+    """One request as one row, never an exception: flush (200 required), generate, cached_tokens = 0 required."""
+    row = {
+        "arm": arm.name, "repeat": repeat, "index": index, "workload": prompt.workload, "seed": prompt.seed,
+        "prompt_sha256": prompt_digest(prompt), "status": "ok", "error": None, "started_unix": time.time(),
+        "fixed_length": bool(prompt.sampling.get("ignore_eos")),
+    }
+    result = client.RequestResult()
+    try:
+        row["flush_status"] = client.flush(arm.url, api_key=arm.api_key)
+        if row["flush_status"] != 200:
+            row["status"] = "refused"
+            row["error"] = f"/flush_cache answered {row['flush_status']}: another request may be running"
+        else:
+            result = client.generate(
+                arm.url, text=prompt.text, input_ids=prompt.input_ids,
+                sampling={**prompt.sampling, "max_new_tokens": prompt.max_new_tokens},
+                api_key=arm.api_key, timeout_s=timeout_s, cancel=cancel, on_chunk=on_chunk,
+            )
+            if result.cached_tokens:
+                row["status"] = "refused"
+                row["error"] = f"{result.cached_tokens} prompt tokens came from the prefix cache"
+    except client.Cancelled as e:
+        row["status"], row["error"], result = "cancelled", "cancelled", e.partial
+    except client.RequestError as e:
+        row["status"], row["error"] = "error", str(e)
+    return {**row, **_numbers(result)}
+
+
+def prompt_digest(prompt: Prompt) -> str:
+    """12 hex digits of everything that is sent: prompt, sampling parameters, length."""
+    sent = (prompt.text, prompt.input_ids, sorted(prompt.sampling.items()), prompt.max_new_tokens)
+    return hashlib.sha256(repr(sent).encode()).hexdigest()[:12]
+
+
+def _numbers(r: client.RequestResult) -> dict:
+    return {
+        "prompt_tokens": r.prompt_tokens, "output_tokens": r.output_tokens, "cached_tokens": r.cached_tokens,
+        "ttft_s": r.ttft_s, "latency_s": r.latency_s, "tpot_s": r.tpot_s, "accept_length": r.accept_length,
+        "verify_ct": r.verify_ct, "correct_drafts": r.correct_drafts, "proposed_drafts": r.proposed_drafts,
+        "histogram": r.histogram, "finish_reason": r.finish_reason,
+        "text_sha256": _digest(r), "thread_cpu_s": r.meta.get("thread_cpu_s"),
+        # Microseconds are finer than any clock jitter here and keep a row small.
+        "chunk_times": [round(t, 6) for t in r.chunk_times], "chunk_tokens": r.chunk_tokens,
+    }
+
+
+def _digest(r: client.RequestResult) -> str | None:
+    said = r.text or (repr(r.output_ids) if r.output_ids else "")
+    return hashlib.sha256(said.encode()).hexdigest()[:12] if said else None
+
+
+def _warm(prompt: Prompt) -> Prompt:
+    return replace(prompt, max_new_tokens=min(WARMUP_TOKENS, prompt.max_new_tokens))
+
+
+def _keep(writer: Writer | None, row: dict) -> None:
+    if writer is not None:
+        writer.append(row)

@@ -1,0 +1,37 @@
+"""What a record holds. `run.json` describes the run, `requests.jsonl` has one line a request (schema version below)."""
+
+SCHEMA = 1
+META = "run.json"
+LOG = "requests.jsonl"
+TABLE = "requests.parquet"
+
+# One row per request. Times in s, started_unix in s since 1970; repeat -1 is warm-up.
+COLUMNS = {
+    "arm": "which side of the comparison",
+    "repeat": "pass over the prompts, -1 for warm-up",
+    "index": "which prompt",
+    "workload": "name of the load",
+    "seed": "of the prompt and its sampling",
+    "prompt_sha256": "digest of all that was sent; equal in every arm",
+    "prompt_tokens": "as the engine counted",
+    "output_tokens": "as the engine counted (completion_tokens)",
+    "cached_tokens": "must be 0",
+    "ttft_s": "first token of any kind",
+    "latency_s": "last new token",
+    "tpot_s": "(latency - ttft) / (output tokens - 1)",
+    "accept_length": "output tokens per verify step; empty without speculation",
+    "verify_ct": "verify steps",
+    "correct_drafts": "drafts accepted",
+    "proposed_drafts": "drafts proposed",
+    "histogram": "verify steps by number of drafts accepted",
+    "finish_reason": "length, stop, abort",
+    "text_sha256": "digest of the output text (or ids)",
+    "status": "ok, warmup, refused, error, cancelled",
+    "error": "why, when not ok",
+    "started_unix": "clock when the request began",
+    "flush_status": "HTTP status of the cache flush before it",
+    "fixed_length": "whether ignore_eos fixed the output length",
+    "thread_cpu_s": "CPU time of the engine's thread, where it reports it",
+    "chunk_times": "arrival of every event with new tokens, s since send",
+    "chunk_tokens": "completion_tokens at each of them",
+}

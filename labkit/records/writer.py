@@ -1,0 +1,139 @@
+"""Write a run so that nothing measured is lost: every row is on disk before the next request starts."""
+
+import json
+import os
+import time
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+
+from labkit.engines.server_info import allowed
+from labkit.errors import BadInput, LabError
+from labkit.records import environment, schema
+
+
+class RunWriter:
+    """One run directory. Use as a context manager: leaving it writes the table and the end status.
+
+    directory   created; refused when it already holds a run (records are never overwritten)
+    parameters  JSON-ready parameters, at measurement time
+    Files: run.json (replaced atomically), requests.jsonl (append-only, fsync per row), requests.parquet (finish).
+    """
+
+    def __init__(self, directory: str | Path, parameters: dict, *, label: str = "", seeds: dict | None = None):
+        self.directory = Path(directory)
+        if any((self.directory / name).exists() for name in (schema.META, schema.LOG)):
+            raise BadInput("run directory", str(directory), "a directory without a run; records are never overwritten")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.rows = 0
+        self._log = open(self.directory / schema.LOG, "ab", buffering=0)
+        self.meta = {
+            "schema": schema.SCHEMA,
+            "id": f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}",
+            "label": label,
+            "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+            "status": "running",
+            "parameters": parameters,
+            "arms": [],
+            "seeds": seeds if seeds is not None else {"seed": parameters.get("seed")},
+            "environment": environment.capture(),
+            "git": environment.git_state(),
+            "summary": {},
+        }
+        self.save()
+
+    def add_arm(
+        self, name: str, *, requested: dict | None = None, server_info: dict | None = None, launch: dict | None = None,
+        **more: object,
+    ) -> None:
+        """Describe one arm: the configuration asked for, what the server resolved, how it was launched.
+
+        server_info may be the server's whole document: only the allow-list of fields is kept, scrubbed of keys.
+        """
+        self.meta["arms"] = [a for a in self.meta["arms"] if a["name"] != name]
+        self.meta["arms"].append(
+            {"name": name, "engine": requested, "server_info": allowed(server_info or {}), "launch": launch, **more}
+        )
+        self.save()
+
+    def append(self, row: dict) -> None:
+        """Add one row; it is on disk when this returns. A NaN or an unserialisable value raises, so none gets in."""
+        line = json.dumps(row, allow_nan=False, separators=(",", ":"), default=_plain).encode() + b"\n"
+        # Unbuffered: a kill in here leaves at most one cut line at the end, which the reader drops.
+        written = self._log.write(line)
+        while written < len(line):
+            written += self._log.write(line[written:])
+        os.fsync(self._log.fileno())
+        self.rows += 1
+
+    def save(self) -> None:
+        """Replace run.json in one step."""
+        write_json(self.directory / schema.META, self.meta)
+
+    def finish(self, summary: dict | None = None, status: str = "finished") -> Path:
+        """Close the log, write requests.parquet and the end status. Returns the directory. May be called once more."""
+        from labkit.records.reader import read_rows, to_frame
+
+        if summary is not None:
+            self.meta["summary"] = summary
+        self._log.close()
+        rows = read_rows(self.directory / schema.LOG)
+        if rows:
+            part = self.directory / (schema.TABLE + ".part")
+            to_frame(rows).to_parquet(part, index=False)
+            os.replace(part, self.directory / schema.TABLE)
+        self.meta["environment_end"] = environment.changing()
+        self.meta["finished_utc"] = datetime.now(UTC).isoformat(timespec="seconds")
+        self.meta["status"] = status
+        self.save()
+        return self.directory
+
+    def __enter__(self) -> "RunWriter":
+        return self
+
+    def __exit__(self, kind, error, _):
+        if self.meta["status"] == "running":
+            interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
+            if kind is not None:
+                self.meta["error"] = str(error) if isinstance(error, LabError) else f"{kind.__name__}: {error}"
+            self.finish(status="finished" if kind is None else "interrupted" if interrupted else "failed")
+
+
+def write_json(path: Path, document: dict) -> None:
+    """Atomic: a reader sees the old file or the new one, also after a crash."""
+    part = path.with_name(path.name + ".part")
+    with open(part, "w", encoding="utf-8") as file:
+        json.dump(document, file, indent=1, default=_plain)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(part, path)
+    # The rename itself must survive a power cut too.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def new_directory(parent: str | Path, name: str) -> Path:
+    """A directory path below `parent` that no run uses yet: TIME-name, with a counter when two start in one second."""
+    stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"
+    for n in range(1000):
+        path = Path(parent) / (stem if n == 0 else f"{stem}-{n}")
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            continue
+    raise BadInput("out_dir", str(parent), "a writable directory")
+
+
+def _plain(value: object) -> object:
+    if hasattr(value, "item"):  # NumPy scalars
+        return value.item()
+    if hasattr(value, "as_dict"):
+        return value.as_dict()
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"cannot record {type(value).__name__}")

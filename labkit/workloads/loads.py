@@ -1,0 +1,182 @@
+"""The loads: what is asked of an engine, how it samples, and how long it may go on."""
+
+import json
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+
+from labkit.errors import BadInput
+from labkit.workloads import texts
+
+NAMES = (
+    "repetitive", "code", "word-problems", "word-problems-unseen", "word-problems-sampled", "synthetic", "file:PATH",
+)
+POCKET_WEIGHTS = Path(__file__).parents[1] / "engines" / "pocket" / "weights"
+FREE_LENGTH = 512  # most tokens when no output length is given and the model stops by itself
+SAMPLED = {"temperature": 1.0, "top_p": 0.95}
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One request: exactly one of text and input_ids; sampling in SGLang's names (without max_new_tokens).
+
+    expected: the right answer where there is one. workload: the load's name.
+    """
+
+    text: str | None = None
+    input_ids: list[int] | None = None
+    sampling: dict = field(default_factory=dict)
+    max_new_tokens: int = FREE_LENGTH
+    seed: int = 0
+    expected: str | None = None
+    workload: str = ""
+
+
+def load(
+    name: str, *, count: int, seed: int, tokenizer_path: str | Path | None = None, prompt_tokens: int | None = None,
+    output_tokens: int | None = None,
+) -> list[Prompt]:
+    """`count` distinct prompts of a load.
+
+    repetitive, code                   greedy
+    word-problems, -unseen, -sampled   the model's held-out problems: seen templates with new numbers, unseen templates,
+                                       or the seen ones sampled (temperature 1, top_p 0.95, a seed per prompt)
+    synthetic                          random token ids below the vocabulary size, greedy; needs prompt_tokens
+    file:PATH                          JSONL: {"prompt": text, "answer"?: text, "sampling"?: {...}} a line
+
+    prompt_tokens fixes the length exactly: earlier items of the load are put before the last one and cut at the front,
+    then sent as ids; it needs a tokenizer (`tokenizer_path`: tokenizer.json or its folder, default the pocket model's).
+    output_tokens fixes the output length (ignore_eos); without it the model stops by itself. Raises BadInput.
+    """
+    if count < 1:
+        raise BadInput("count", count, "at least 1")
+    length = {"ignore_eos": True} if output_tokens else {}
+    new = output_tokens or FREE_LENGTH
+    if name == "synthetic":
+        return _synthetic(count, seed, tokenizer_path, prompt_tokens, length, new)
+    items = _items(name, seed, tokenizer_path)
+    shown = f"file:{Path(name[5:]).name}" if name.startswith("file:") else name  # no machine paths in records
+    prompts = []
+    for i in range(count):
+        text, expected, own = items(i)
+        sampling = {"temperature": 0.0, **own, **length}
+        if name == "word-problems-sampled":
+            sampling = {**SAMPLED, "sampling_seed": _seed(seed, i), **length}
+        ids = None
+        if prompt_tokens is not None:
+            ids = _exactly(prompt_tokens, items, i, count, _tokenizer(tokenizer_path))
+        prompts.append(Prompt(
+            None if ids else text, ids, sampling, new, _seed(seed, i), expected, shown,
+        ))
+    if len({(p.text, tuple(p.input_ids or ())) for p in prompts}) < count:
+        raise BadInput("count", count, f"fewer: {name} has not that many distinct prompts of this length")
+    return prompts
+
+
+def _items(name: str, seed: int, tokenizer_path: str | Path | None):
+    """A function i -> (text, expected, sampling) that gives item i of the load, for any i >= 0."""
+    if name in ("repetitive", "code"):
+
+        def made(i: int):
+            item = texts.make(name, seed, i)
+            return item.prompt, item.expected, {}
+
+        return made
+    if name.startswith("file:"):
+        rows = _file(Path(name[5:]))
+    elif name in ("word-problems", "word-problems-unseen", "word-problems-sampled"):
+        rows = _held_out(name, tokenizer_path)
+    else:
+        raise BadInput("workload", name, "one of " + ", ".join(NAMES))
+    order = list(range(len(rows)))
+    if not name.startswith("file:"):
+        Random(f"{name.removesuffix('-sampled')}/{seed}").shuffle(order)
+    # Past the end the items come round again: only as filling before a long prompt's last item.
+    return lambda i: rows[order[i % len(rows)]]
+
+
+def _held_out(name: str, tokenizer_path: str | Path | None) -> list[tuple]:
+    file = "test_unseen.jsonl" if name.endswith("unseen") else "test_seen.jsonl"
+    folder = _folder(tokenizer_path)
+    path = folder / file if (folder / file).exists() else POCKET_WEIGHTS / file
+    if not path.exists():
+        raise BadInput("workload", name, f"a load whose file is here; {path.name} of the pocket weights is missing")
+    return [(t.prompt, t.expected, {}) for t in texts.held_out(path)]
+
+
+def _file(path: Path) -> list[tuple]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as e:
+        raise BadInput("workload", f"file:{path}", f"a readable JSONL file ({e.strerror})") from None
+    rows = []
+    for n, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            prompt, sampling = row["prompt"], row.get("sampling", {})
+            if not isinstance(prompt, str) or not prompt or not isinstance(sampling, dict):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise BadInput(f"{path.name} line {n}", line, '{"prompt": "...", "sampling": {...}} as JSON') from None
+        rows.append((prompt, row.get("answer"), sampling))
+    if not rows:
+        raise BadInput("workload", f"file:{path}", "a file with at least one prompt")
+    return rows
+
+
+def _exactly(tokens: int, items, i: int, count: int, tokenizer) -> list[int]:
+    """Ids of exactly `tokens` tokens that end with item i; what stands before it are other items of the load."""
+    ids = tokenizer.encode(items(i)[0]).ids
+    step = 0
+    while len(ids) < tokens:
+        step += 1
+        # Strides keep the filling of different prompts different, so that no prefix is shared between them.
+        before = tokenizer.encode(items(count + i + step * count)[0] + "\n\n").ids
+        ids = before + ids
+    return ids[len(ids) - tokens :]
+
+
+def _synthetic(count, seed, tokenizer_path, prompt_tokens, length, new) -> list[Prompt]:
+    if prompt_tokens is None:
+        raise BadInput("prompt_tokens", None, "a number of tokens: the synthetic load has no text of its own")
+    low, high = 100, _vocabulary(tokenizer_path)  # special tokens sit below 100
+    prompts = []
+    for i in range(count):
+        rng = Random(f"synthetic/{seed}/{i}")
+        ids = [rng.randrange(low, high) for _ in range(prompt_tokens)]
+        prompts.append(Prompt(None, ids, {"temperature": 0.0, **length}, new, _seed(seed, i), None, "synthetic"))
+    return prompts
+
+
+def _vocabulary(path: str | Path | None) -> int:
+    """vocab_size of config.json beside the tokenizer."""
+    config = _folder(path) / "config.json"
+    try:
+        return int(json.loads(config.read_text(encoding="utf-8"))["vocab_size"])
+    except (OSError, ValueError, KeyError):
+        raise BadInput("tokenizer", str(config), "a model folder whose config.json has vocab_size") from None
+
+
+def _folder(path: str | Path | None) -> Path:
+    folder = Path(path) if path is not None else POCKET_WEIGHTS
+    return folder.parent if folder.suffix == ".json" else folder
+
+
+def _tokenizer(path: str | Path | None):
+    return _read_tokenizer(str(_folder(path) / "tokenizer.json"))
+
+
+@lru_cache(maxsize=4)
+def _read_tokenizer(path: str):
+    from tokenizers import Tokenizer
+
+    if not Path(path).exists():
+        raise BadInput("tokenizer", path, "a tokenizer.json or the model folder that holds one")
+    return Tokenizer.from_file(path)
+
+
+def _seed(seed: int, i: int) -> int:
+    return Random(f"prompt/{seed}/{i}").randrange(2**31)
