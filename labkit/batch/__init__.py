@@ -1,0 +1,1 @@
+"""Notebooks without a person: typed parameters checked before a kernel starts, papermill, one directory a run."""

@@ -1,0 +1,165 @@
+"""Run notebooks through papermill into one directory of outputs/, then write the report."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+import nbformat
+
+from labkit.batch import schema
+from labkit.errors import BadInput, LabError
+
+CELL_TIMEOUT_S = 3600
+
+
+@dataclass
+class Outcome:
+    """One notebook run. status: ok, failed, timeout or dead; summary: the text of cells tagged `summary`."""
+
+    name: str
+    path: Path
+    status: str = "ok"
+    seconds: float = 0.0
+    error: str = ""
+    summary: str = ""
+
+
+@dataclass
+class Run:
+    """What a run left: its directory, one outcome a notebook, the report."""
+
+    directory: Path
+    outcomes: list[Outcome] = field(default_factory=list)
+    report: Path | None = None
+
+    @property
+    def ok(self) -> bool:
+        return all(o.status == "ok" for o in self.outcomes)
+
+
+def find(names: list[str], folder: Path) -> list[Path]:
+    """Notebooks by name (`02_baseline`, `02`, or a path); all numbered ones when no name is given. Raises BadInput."""
+    there = sorted(folder.glob("[0-9][0-9]_*.ipynb"))
+    if not names:
+        if not there:
+            raise BadInput("notebook", str(folder), "a folder with numbered notebooks; run this in the project's root")
+        return there
+    found = []
+    for name in names:
+        if name.endswith(".ipynb") and Path(name).is_file():
+            found.append(Path(name))
+            continue
+        fits = [p for p in there if p.stem == name or p.stem.split("_")[0] == name]
+        if len(fits) != 1:
+            raise BadInput("notebook", name, "one of " + ", ".join(p.stem for p in there) if there else "a path")
+        found += fits
+    return found
+
+
+def run(
+    notebooks: list[Path],
+    given: dict[str, object],
+    out_dir: Path,
+    *,
+    cell_timeout_s: int = CELL_TIMEOUT_S,
+    say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
+) -> Run:
+    """Execute each notebook with the given parameters and write `report.html`.
+
+    Every value is checked before the first kernel starts (BadInput). A notebook that fails does not stop the next; its
+    file says so in `metadata.labkit`. The kernels work in the run's directory, so records land in `records/` there.
+    """
+    names = schema.unknown(notebooks, given)
+    if names:
+        raise BadInput("params", names[0], "a parameter of the lab or of " + ", ".join(n.stem for n in notebooks))
+    plans = [(notebook, schema.check_values(notebook, given)) for notebook in notebooks]
+    stem = notebooks[0].stem if len(notebooks) == 1 else f"{len(notebooks)}-notebooks"
+    directory = _fresh(out_dir, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{stem}")
+    done = Run(directory)
+    for notebook, values in plans:
+        if "out_dir" in schema.parameters_of(notebook):
+            values = {**values, "out_dir": "records"}
+        say(f"{notebook.stem}: started {datetime.now():%H:%M:%S}")
+        outcome = _execute(notebook, directory / notebook.name, values, cell_timeout_s)
+        say(f"{notebook.stem}: {outcome.status} after {outcome.seconds:.0f} s")
+        done.outcomes.append(outcome)
+    from labkit import report
+
+    done.report = report.write(directory)
+    return done
+
+
+def _fresh(parent: Path, name: str) -> Path:
+    """A directory that nobody had before."""
+    for suffix in ("", *(f"-{i}" for i in range(2, 100))):
+        path = parent / (name + suffix)
+        try:
+            path.mkdir(parents=True, exist_ok=False)
+        except FileExistsError:
+            continue
+        except OSError as e:
+            raise BadInput("out_dir", str(parent), f"a directory that can be written ({e.strerror})") from None
+        return path
+    raise LabError(f"{parent}: could not make a new run directory")
+
+
+@contextmanager
+def _headless() -> Iterator[None]:
+    """Kernels inherit this: no person is watching, also when this runs in a terminal of JupyterLab."""
+    before = os.environ.get("LABKIT_LIVE")
+    os.environ["LABKIT_LIVE"] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["LABKIT_LIVE"]
+        else:
+            os.environ["LABKIT_LIVE"] = before
+
+
+def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int) -> Outcome:
+    import papermill
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+
+    outcome = Outcome(source.stem, target)
+    began = time.monotonic()
+    try:
+        with _headless():
+            papermill.execute_notebook(
+                str(source), str(target), parameters=values, kernel_name="python3", cwd=str(target.parent),
+                execution_timeout=cell_timeout_s, progress_bar=False, stdout_file=sys.stderr, stderr_file=sys.stderr,
+            )  # fmt: skip
+    except papermill.PapermillExecutionError as e:
+        outcome.status, outcome.error = "failed", f"cell {e.exec_count}: {e.ename}: {e.evalue}"
+    except CellTimeoutError:
+        outcome.status, outcome.error = "timeout", f"a cell took longer than {cell_timeout_s} s"
+    except DeadKernelError:
+        outcome.status, outcome.error = "dead", "the kernel died (out of memory, or killed)"
+    outcome.seconds = time.monotonic() - began
+    _finish(outcome)
+    return outcome
+
+
+def _finish(outcome: Outcome) -> None:
+    """Collect the summary, and mark the file: papermill leaves a timed-out notebook looking like a finished one."""
+    if not outcome.path.exists():
+        return
+    nb = nbformat.read(outcome.path, as_version=4)
+    for cell in nb.cells:
+        if cell.cell_type == "code" and "summary" in cell.metadata.get("tags", []):
+            for output in cell.get("outputs", []):
+                text = output.get("text") or output.get("data", {}).get("text/plain", "")
+                outcome.summary += (
+                    "".join(text) if output.output_type in ("stream", "display_data", "execute_result") else ""
+                )
+    nb.metadata["labkit"] = {"status": outcome.status, **({"error": outcome.error} if outcome.error else {})}
+    # Machine paths say nothing to a reader and must not travel with a committed example.
+    for name in ("input_path", "output_path"):
+        if name in nb.metadata.get("papermill", {}):
+            nb.metadata.papermill[name] = Path(nb.metadata.papermill[name]).name
+    nbformat.write(nb, outcome.path)

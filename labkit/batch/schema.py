@@ -1,0 +1,96 @@
+"""What a notebook's parameters cell accepts, and whether given values fit: papermill itself would only warn.
+
+A parameters cell holds lines such as `repeats: int = 5  # measured passes`. The annotation is the type.
+"""
+
+import ast
+import io
+import tokenize
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+
+from labkit import fields
+from labkit.errors import BadInput
+from labkit.params import _KNOWN as COMMON
+from labkit.params import load_params
+
+_WIDE = 1e15
+_CHECKS: dict[str, fields.Check] = {
+    "int": fields.integer(-int(_WIDE), int(_WIDE)),
+    "float": fields.real(-_WIDE, _WIDE),
+    "bool": fields.boolean,
+    "str": lambda name, value: value if isinstance(value, str) else _refuse(name, value, "a string"),
+    "dict": lambda name, value: value if isinstance(value, dict) else _refuse(name, value, "a mapping"),
+    "list": lambda name, value: list(fields.list_of(lambda _, item: item)(name, value)),
+}
+
+
+def _refuse(name: str, value: object, accepted: str):
+    raise BadInput(name, value, accepted)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One line of a parameters cell. `kind` is a key of the checks above; `optional` allows None."""
+
+    name: str
+    kind: str
+    optional: bool
+    default: object
+    help: str
+
+    def check(self, value: object) -> object:
+        """The value in this parameter's type. Raises BadInput naming it."""
+        if value is None and self.optional:
+            return None
+        return _CHECKS[self.kind](self.name, value)
+
+
+def parameters_of(notebook: Path) -> dict[str, Parameter]:
+    """The parameters of a notebook by name, in order. Raises BadInput for a notebook without exactly one cell tagged
+    `parameters`, or a line in it that is not `name: type = literal`."""
+    try:
+        cells = nbformat.read(notebook, as_version=4).cells
+    except Exception as e:
+        raise BadInput("notebook", str(notebook), f"a readable notebook ({type(e).__name__})") from None
+    tagged = [c for c in cells if c.cell_type == "code" and "parameters" in c.metadata.get("tags", [])]
+    if len(tagged) != 1:
+        raise BadInput("notebook", str(notebook), f"exactly one cell tagged `parameters`, found {len(tagged)}")
+    source = tagged[0].source
+    remarks = {
+        t.start[0]: t.string.lstrip("# ").strip()
+        for t in tokenize.generate_tokens(io.StringIO(source).readline)
+        if t.type == tokenize.COMMENT
+    }
+    out = {}
+    for line in ast.parse(source).body:
+        if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name) or line.value is None:
+            raise BadInput(notebook.name, ast.unparse(line), "only lines such as `repeats: int = 5` in this cell")
+        name = line.target.id
+        kinds = [part.strip().split("[")[0] for part in ast.unparse(line.annotation).split("|")]
+        kind = next((k for k in kinds if k in _CHECKS), None)
+        if kind is None:
+            raise BadInput(f"{notebook.name}: {name}", ast.unparse(line.annotation), "a type of " + ", ".join(_CHECKS))
+        out[name] = Parameter(
+            name, kind, "None" in kinds, ast.literal_eval(line.value), remarks.get(line.end_lineno, "")
+        )
+    return out
+
+
+def check_values(notebook: Path, given: dict[str, object]) -> dict[str, object]:
+    """The given values that this notebook has, each in its type and, for the lab's common fields, in its range.
+
+    Raises BadInput for a wrong type or value. Names that the notebook does not have are left out: see `unknown`.
+    """
+    known = parameters_of(notebook)
+    values = {name: known[name].check(value) for name, value in given.items() if name in known}
+    load_params({name: value for name, value in values.items() if name in COMMON})
+    return values
+
+
+def unknown(notebooks: list[Path], given: dict[str, object]) -> list[str]:
+    """Names in a parameters file that neither the lab nor any of these notebooks knows: most likely misspelt."""
+    known = set(COMMON).union(*(parameters_of(n) for n in notebooks))
+    return [name for name in given if name not in known]
