@@ -1,0 +1,220 @@
+"""Bytes that one decode step reads: the simple account and the per-tensor one.
+
+All bytes are plain numbers (bytes); `Account.evidence` gives the total with its tier. A step at batch size 1 reads
+every dense weight once, the chosen experts once each, one embedding row a position, the KV of the context, and reads
+and writes the linear-attention state.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from labkit.catalog.config import ModelConfig
+from labkit.errors import BadInput
+from labkit.evidence import Evidence, derived, spec
+from labkit.roofline.architectures import shape_of
+from labkit.roofline.formats import Format, Size
+from labkit.roofline.recipe import Recipe, recipe_of
+from labkit.roofline.speculation import expected_distinct_experts
+from labkit.roofline.tensors import Cache, Role, Shape, Tensor
+
+_HEADS = {"bf16": "bf16", "fp8": "fp8-row", "fp32": "fp32"}
+_ORDER = ("KDA projections", "attention projections", "routed experts", "head", "KDA output projection", "MLA",
+          "shared experts", "router", "dense MLP", "NEXTN projection", "KDA small parts", "norms", "embedding row")
+
+
+@dataclass(frozen=True)
+class Group:
+    """One line of an account. `format` names the format of most of its payload."""
+
+    name: str
+    payload_bytes: float
+    scale_bytes: float
+    format: str
+    padding_bytes: float = 0.0
+    parameters: float = 0.0
+
+    @property
+    def total_bytes(self) -> float:
+        return self.payload_bytes + self.scale_bytes + self.padding_bytes
+
+
+@dataclass(frozen=True)
+class Account:
+    """The bytes of one step. `kv_bytes` are read; `state_bytes` is the recurrent state read and written;
+    `convolution_bytes` the short convolutions' memory, read and written."""
+
+    model: str
+    source: str
+    what: str
+    context: int
+    tokens: int
+    distinct_experts: float
+    recipe: Recipe
+    groups: tuple[Group, ...]
+    kv_bytes: float
+    state_bytes: float
+    convolution_bytes: float
+
+    @property
+    def weight_bytes(self) -> float:
+        return sum(g.total_bytes for g in self.groups)
+
+    @property
+    def total_bytes(self) -> float:
+        return self.weight_bytes + self.kv_bytes + self.state_bytes + self.convolution_bytes
+
+    def group(self, name: str) -> Group:
+        """One line by name. BadInput lists the names that there are."""
+        for g in self.groups:
+            if g.name == name:
+                return g
+        raise BadInput("group", name, ", ".join(g.name for g in self.groups))
+
+    def evidence(self) -> Evidence:
+        """The total as derived evidence that rests on the config."""
+        return derived(self.total_bytes, "B", self.what, (spec(self.context, "token", self.source),))
+
+    def as_dict(self) -> dict:
+        """For JSON: the keys of architecture.md and more."""
+        return {
+            "model": self.model, "source": self.source, "what": self.what, "context": self.context,
+            "tokens": self.tokens, "distinct_experts": self.distinct_experts, "recipe": self.recipe.as_dict(),
+            "total_bytes": self.total_bytes, "weight_bytes": self.weight_bytes, "kv_bytes": self.kv_bytes,
+            "state_bytes": self.state_bytes, "convolution_bytes": self.convolution_bytes,
+            "groups": [{"name": g.name, "payload_bytes": g.payload_bytes, "scale_bytes": g.scale_bytes,
+                        "format": g.format, "padding_bytes": g.padding_bytes, "parameters": g.parameters}
+                       for g in self.groups]}
+
+
+@dataclass(frozen=True)
+class Simple:
+    """The short formula: active parameters at one width plus the head at its own."""
+
+    active_parameters: float
+    weight_bits: float
+    head_parameters: float
+    head_bits: float
+
+    @property
+    def weight_bytes(self) -> float:
+        return self.active_parameters * self.weight_bits / 8
+
+    @property
+    def head_bytes(self) -> float:
+        return self.head_parameters * self.head_bits / 8
+
+    @property
+    def total_bytes(self) -> float:
+        return self.weight_bytes + self.head_bytes
+
+
+def simple(config: "dict | ModelConfig", head_bits: float = 16, *, active_parameters: float | None = None,
+           weight_bits: float | None = None) -> Simple:
+    """The simple account (facts.md): P_act * b_w / 8 + V * d * b_lm / 8, in bytes.
+
+    P_act comes from the config unless a published figure is given; b_w is the width of the routed experts unless given.
+    """
+    shape = shape_of(config)
+    active = shape.active_parameters if active_parameters is None else active_parameters
+    bits = recipe_of(config).experts.bits if weight_bits is None else weight_bits
+    for name, value in (("active_parameters", active), ("weight_bits", bits), ("head_bits", head_bits)):
+        if not value > 0:
+            raise BadInput(name, value, "a positive number")
+    return Simple(active, bits, shape.vocab * shape.hidden, head_bits)
+
+
+def per_tensor(config: "dict | ModelConfig", *, context: int, recipe: Recipe | None = None, head: str | None = None,
+               tokens: int = 1, distinct_experts: float | None = None) -> Account:
+    """One step of the main model at a context length, in bytes by tensor group.
+
+    context: tokens whose KV is read. tokens: positions computed at once (1 = a plain step, m = a verify step). head:
+    'bf16', 'fp8', 'fp32' or None for what the recipe says. distinct_experts: experts used in a layer by all positions
+    together; by default their expectation for independent choices. BadInput for values out of range.
+    """
+    c, shape, recipe = _prepare(config, context, recipe, head, tokens)
+    distinct = _distinct(shape, tokens, distinct_experts)
+    what = "plain decode step" if tokens == 1 else f"verify step of {tokens} positions"
+    # A tied head is the embedding table, read whole by the head and by the row for the embedding.
+    extra = (Tensor("lm_head", "head", Role.HEAD, shape.vocab, shape.hidden),) if shape.tied else ()
+    return _account(c, shape, recipe, what, (*shape.tensors, *extra), shape.caches, context, tokens, distinct,
+                    shape.recurrent, shape.convolution)
+
+
+def draft_pass(config: "dict | ModelConfig", *, context: int, recipe: Recipe | None = None, head: str | None = None,
+               own_kv: bool = True) -> Account:
+    """One pass of the NEXTN layer: its projection, layer, norms, the shared head and its own KV (own_kv).
+
+    BadInput for a model without a NEXTN layer.
+    """
+    c, shape, recipe = _prepare(config, context, recipe, head, 1)
+    if not shape.nextn:
+        raise BadInput(f"{c.name}: num_nextn_predict_layers", c.fields.get("num_nextn_predict_layers", 0),
+                       "a model with a NEXTN layer")
+    tensors = (*shape.nextn, Tensor("lm_head", "head", Role.HEAD, shape.vocab, shape.hidden),
+               Tensor("embedding", "embedding row", Role.EMBEDDING, shape.vocab, shape.hidden))
+    caches = (shape.nextn_cache,) if own_kv and shape.nextn_cache else ()
+    return _account(c, shape, recipe, "draft pass", tensors, caches, context, 1, shape.top_k, 0, 0)
+
+
+def checkpoint_bytes(config: "dict | ModelConfig", recipe: Recipe | None = None, nextn: bool = True) -> float:
+    """Bytes of the whole checkpoint on disk, by the recipe's formats."""
+    shape = shape_of(config)
+    recipe = recipe or recipe_of(config)
+    tensors = shape.tensors + (shape.nextn if nextn else ())
+    return sum(t.copies * recipe.of(t.role, on_disk=True).size(t.rows, t.cols).total for t in tensors)
+
+
+def kv_bytes_per_token(config: "dict | ModelConfig", recipe: Recipe | None = None) -> float:
+    """Bytes that each further token of context adds to the cache (before any window is full)."""
+    shape = shape_of(config)
+    return shape.kv_values(1) * (recipe or recipe_of(config)).kv.bits / 8
+
+
+def _prepare(config, context, recipe, head, tokens) -> tuple[ModelConfig, Shape, Recipe]:
+    c = ModelConfig.of(config)
+    for name, value, least in (("context", context, 0), ("tokens", tokens, 1)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise BadInput(name, value, f"an integer of at least {least}")
+    if head is not None and head not in _HEADS:
+        raise BadInput("head", head, ", ".join(_HEADS))
+    recipe = recipe or recipe_of(c)
+    return c, shape_of(c), recipe if head is None else recipe.with_formats(head=_HEADS[head])
+
+
+def _distinct(shape: Shape, tokens: int, given: float | None) -> float:
+    if given is None:
+        return expected_distinct_experts(shape.experts, shape.top_k, tokens)
+    most = min(shape.experts, tokens * shape.top_k)
+    if not shape.top_k <= given <= most:
+        raise BadInput("distinct_experts", given, f"{shape.top_k} to {most} for {tokens} positions")
+    return given
+
+
+def _account(c: ModelConfig, shape: Shape, recipe: Recipe, what: str, tensors: Iterable[Tensor],
+             caches: Iterable[Cache], context: int, tokens: int, distinct: float, recurrent: int,
+             convolution: int) -> Account:
+    groups: dict[str, Group] = {}
+    largest: dict[str, float] = {}
+    for t in tensors:
+        form = recipe.of(t.role)
+        size, count = _read(t, form, tokens, distinct)
+        line = groups.get(t.group) or Group(t.group, 0.0, 0.0, form.name)
+        payload = count * size.payload
+        groups[t.group] = replace(
+            line, payload_bytes=line.payload_bytes + payload, scale_bytes=line.scale_bytes + count * size.scale,
+            padding_bytes=line.padding_bytes + count * size.padding,
+            parameters=line.parameters + payload * 8 / form.bits,
+            format=form.name if payload > largest.get(t.group, 0.0) else line.format)
+        largest[t.group] = max(payload, largest.get(t.group, 0.0))
+    kv = sum(cache.values_read(context) for cache in caches) * recipe.kv.bits / 8
+    return Account(
+        c.name, c.source, what, context, tokens, distinct, recipe,
+        tuple(sorted(groups.values(), key=lambda g: _ORDER.index(g.name))), kv,
+        2 * recurrent * recipe.state.bits / 8, 2 * convolution * recipe.convolution.bits / 8)
+
+
+def _read(t: Tensor, form: Format, tokens: int, distinct: float) -> tuple[Size, float]:
+    """(size of one matrix, how many are read). Of the embedding a step reads one row a position."""
+    if t.role is Role.EMBEDDING:
+        return form.size(1, t.cols), tokens
+    return form.size(t.rows, t.cols), t.read(distinct)
