@@ -1,0 +1,218 @@
+"""Figures of plain decoding: time a token beside its floor, where the bytes go, the roofline, the ladder."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import plotly.graph_objects as go
+
+from labkit.evidence import Evidence
+from labkit.figures.marks import add_level, add_points, hover
+from labkit.figures.theme import GREEN, INK, ORANGE, SERIES, SKY, look_of, new, set_alt, tier_name
+
+if TYPE_CHECKING:
+    from labkit.roofline.account import Account
+
+Named = tuple[str, Evidence]
+
+
+def tpot(
+    measured: Sequence[Named],
+    *,
+    floors: Sequence[Named] = (),
+    predicted: Sequence[Named] = (),
+    reported: Sequence[Named] = (),
+    guess_s: float | None = None,
+    arms: Sequence[str] = (),
+    title: str = "Time per output token",
+) -> go.Figure:
+    """TPOT in ms of each arm: measured with its interval, and what floor, prediction, report and reader said.
+
+    Each item is (arm, evidence in seconds). `arms` fixes the order on the axis, also of arms not measured yet.
+    guess_s: the reader's guess, drawn across the figure.
+    """
+    order = list(dict.fromkeys([*arms, *(n for n, _ in [*measured, *floors, *predicted, *reported])]))
+    figure = new(title, y="ms per output token, lower is better", alt=_tpot_alt(measured, floors, predicted, guess_s))
+    figure.update_xaxes(type="category", categoryorder="array", categoryarray=order, range=[-0.6, len(order) - 0.4])
+    figure.update_yaxes(rangemode="tozero")
+    for index, name in enumerate(order):
+        points = [e for n, e in measured if n == name]
+        add_points(figure, [name] * len(points), points, unit="ms", name=name, look=look_of(name, index))
+    for items, label, colour in ((floors, "byte floor", INK), (predicted, "predicted", ORANGE), (reported, "", SKY)):
+        for tier in dict.fromkeys(e.tier for _, e in items):
+            same = [(n, e) for n, e in items if e.tier == tier]
+            look = type(SERIES[0])(colour, "dash", "diamond")
+            add_points(figure, [n for n, _ in same], [e for _, e in same], unit="ms", name=label, look=look)
+    if len(order) == 1 and floors:
+        add_level(figure, [-0.6, 0.6], floors[0][1], unit="ms", name="byte floor", look=SERIES[5])
+        figure.data[-1].update(showlegend=False)
+    if guess_s is not None:
+        _guess_line(figure, guess_s * 1e3, len(order))
+    return figure
+
+
+def _guess_line(figure: go.Figure, y: float, count: int) -> None:
+    """The reader's guess has no tier: a line of its own kind, named as what it is."""
+    figure.add_scatter(
+        x=[-0.6, count - 0.4],
+        y=[y, y],
+        mode="lines",
+        name="your guess ✎",
+        line=dict(color=ORANGE, width=1.5, dash="longdashdot"),
+        hovertemplate="your guess: %{y:.3g} ms<extra></extra>",
+    )
+
+
+def _tpot_alt(
+    measured: Sequence[Named], floors: Sequence[Named], predicted: Sequence[Named], guess: float | None
+) -> str:
+    parts = [f"{n} measured {e.to('ms').quantity('.3g')}" for n, e in measured]
+    parts += [f"byte floor of {n} {e.to('ms').quantity('.3g')}" for n, e in floors]
+    parts += [f"{n} predicted {e.to('ms').quantity('.3g')}" for n, e in predicted]
+    if guess is not None:
+        parts.append(f"your guess {guess * 1e3:.3g} ms")
+    return "Time per output token: " + ("; ".join(parts) if parts else "nothing measured yet") + "."
+
+
+def account_bars(account: "Account", *, title: str = "What one decode step reads") -> go.Figure:
+    """The account's groups as horizontal bars in MB, largest first: payload and scales apart."""
+    lines = sorted(_lines(account), key=lambda g: g[1] + g[2])
+    total = sum(g[1] + g[2] for g in lines)
+    figure = new(
+        title,
+        x="MB per step (◇ derived from the config)",
+        height=max(300, 110 + 27 * len(lines)),
+        alt=f"{account.model}, {account.what} at {account.context} tokens of context: {total / 1e6:.2f} MB. "
+        + "; ".join(f"{n} {100 * (p + s) / total:.0f}%" for n, p, s, _ in reversed(lines[-4:]))
+        + " and smaller parts.",
+    )
+    for index, (label, part) in enumerate((("values", 1), ("block scales", 2))):
+        figure.add_bar(
+            y=[g[0] for g in lines],
+            x=[g[part] / 1e6 for g in lines],
+            orientation="h",
+            name=label,
+            marker=dict(color=SERIES[index].colour, pattern=dict(shape="" if index == 0 else "/")),
+            customdata=[[g[3], 100 * (g[1] + g[2]) / total] for g in lines],
+            hovertemplate="%{y} (%{customdata[0]}): %{x:.3f} MB "
+            + label
+            + ", the group is %{customdata[1]:.1f}% of the step"
+            "<extra>◇ derived</extra>",
+        )
+    figure.update_layout(barmode="stack", margin_l=150)
+    return figure
+
+
+def _lines(account: "Account") -> list[tuple[str, float, float, str]]:
+    """(name, value bytes, scale and padding bytes, format) of everything that a step moves."""
+    lines = [(g.name, g.payload_bytes, g.scale_bytes + g.padding_bytes, g.format) for g in account.groups]
+    lines += [
+        ("KV cache", account.kv_bytes, 0.0, account.recipe.kv.name),
+        ("KDA state, read and write", account.state_bytes, 0.0, account.recipe.state.name),
+        ("convolution memory", account.convolution_bytes, 0.0, account.recipe.convolution.name),
+    ]
+    return [line for line in lines if line[1] + line[2] > 0]
+
+
+def bytes_treemap(account: "Account", *, title: str = "The step's bytes as areas") -> go.Figure:
+    """The same account as a treemap; areas are bytes."""
+    lines = _lines(account)
+    total = sum(p + s for _, p, s, _ in lines)
+    figure = new(
+        title,
+        height=420,
+        alt=f"Areas in proportion to bytes; the whole is {total / 1e6:.2f} MB. Largest: "
+        + ", ".join(n for n, *_ in sorted(lines, key=lambda g: -(g[1] + g[2]))[:3])
+        + ".",
+    )
+    figure.add_treemap(
+        labels=[n for n, *_ in lines],
+        parents=[""] * len(lines),
+        values=[p + s for _, p, s, _ in lines],
+        text=[f"{(p + s) / 1e6:.2f} MB, {f}" for _, p, s, f in lines],
+        textinfo="label+text+percent root",
+        hovertemplate="%{label}<br>%{text}<br>%{percentRoot:.1%} of the step<extra>◇ derived</extra>",
+        marker=dict(colors=[SERIES[i % len(SERIES)].colour for i in range(len(lines))], line=dict(width=1, color=INK)),
+        textfont=dict(color="white"),
+        tiling=dict(pad=2),
+    )
+    figure.update_layout(margin=dict(l=8, r=8, t=56, b=8))
+    return figure
+
+
+def roofline(
+    points: Sequence[tuple[str, Evidence, Evidence]],
+    bandwidth: Evidence,
+    *,
+    peak: Evidence | None = None,
+    title: str = "Roofline",
+) -> go.Figure:
+    """FLOP/s over FLOP/byte, both logarithmic. points: (name, FLOP per byte, FLOP/s), the latter with its interval.
+
+    bandwidth: the slanted roof, B/s; peak: the flat one, FLOP/s, left out where nobody knows it.
+    """
+    figure = new(
+        title,
+        x="FLOP per byte",
+        y="GFLOP/s",
+        alt="Points below the bandwidth roof: "
+        + "; ".join(f"{n} reaches {100 * f.si / (i.si * bandwidth.si):.0f}% of it" for n, i, f in points)
+        + ".",
+    )
+    xs = [i.si for _, i, _ in points] or [1.0]
+    left, right = min(xs) / 4, max(xs) * 8
+    figure.add_scatter(
+        x=[left, right],
+        y=[left * bandwidth.si / 1e9, right * bandwidth.si / 1e9],
+        mode="lines",
+        name=tier_name("bandwidth roof", bandwidth.tier),
+        line=dict(color=INK, width=2, dash="dash"),
+        hovertext=[hover(bandwidth, "bandwidth roof")] * 2,
+        hoverinfo="text",
+    )
+    if peak is not None:
+        add_level(figure, [left, right], peak, unit="GFLOP/s", name="compute roof", look=SERIES[4])
+    for index, (name, intensity, flops) in enumerate(points):
+        add_points(figure, [intensity.si], [flops], unit="GFLOP/s", name=name, look=look_of(name, index))
+    figure.update_xaxes(type="log")
+    figure.update_yaxes(type="log")
+    return figure
+
+
+def ladder(rungs: Sequence[Named], *, title: str = "The ladder: milliseconds a token, rung by rung") -> go.Figure:
+    """A waterfall of TPOT: the first rung's time, what each further rung took off (or added), and the last rung's time.
+
+    rungs: (name, measured TPOT) in order, at least one. The measured value of each rung has its interval on its step.
+    """
+    values = [e.to("ms") for _, e in rungs]
+    changes = [b.value - a.value for a, b in zip(values, values[1:], strict=False)]
+    figure = new(
+        title,
+        y="ms per output token",
+        alt="; ".join(f"{n} {v.quantity('.3g')}" for (n, _), v in zip(rungs, values, strict=True)) + ".",
+    )
+    names = [rungs[0][0], *(f"+ {n}" for n, _ in rungs[1:])]
+    figure.add_waterfall(
+        x=names,
+        y=[values[0].value, *changes],
+        measure=["absolute", *["relative"] * len(changes)],
+        text=[f"{values[0].value:.2f} ms", *(f"{c:+.2f} ms" for c in changes)],
+        textposition="outside",
+        name="change ◇ derived",
+        decreasing_marker_color=GREEN,
+        increasing_marker_color=SERIES[1].colour,
+        totals_marker_color=SERIES[0].colour,
+        connector_line_color=INK,
+        hovertemplate="%{x}: %{text}<extra>◇ derived from measured</extra>",
+    )
+    add_points(figure, names, values, unit="ms", name="TPOT", look=type(SERIES[0])(INK, "solid", "circle"))
+    figure.update_yaxes(rangemode="tozero", range=[0, 1.2 * max(v.high or v.value for v in values)])
+    return figure
+
+
+def waiting(title: str, *, why: str = "Nothing measured yet: press Run.") -> go.Figure:
+    """The place of a figure before there is anything to draw; says so instead of showing an empty frame."""
+    figure = new(title, alt=why)
+    figure.add_annotation(text=why, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font_size=14)
+    figure.update_xaxes(visible=False)
+    figure.update_yaxes(visible=False)
+    return set_alt(figure, why)

@@ -1,0 +1,132 @@
+"""Figures of runs: every request in order, latency distributions, sweeps over context."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+
+from labkit.evidence import Evidence
+from labkit.figures.marks import add_points
+from labkit.figures.theme import look_of, new, series, tier_name
+
+
+def run_order(
+    rows_by_arm: Mapping[str, Sequence[dict]], *, title: str = "Every request in the order it ran"
+) -> go.Figure:
+    """TPOT in ms of single requests over the time they started: a drift of the machine shows as a slope.
+
+    rows_by_arm: arm -> rows as recorded; only rows with status ok are drawn. The line at each arm is its median.
+    """
+    ok = {arm: [r for r in rows if r["status"] == "ok" and r.get("tpot_s")] for arm, rows in rows_by_arm.items()}
+    starts = [r["started_unix"] for rows in ok.values() for r in rows]
+    zero = min(starts, default=0.0)
+    figure = new(
+        title,
+        x="seconds since the first request",
+        y="ms per output token",
+        alt="; ".join(f"{arm}: {len(rows)} requests, {_range(rows)}" for arm, rows in ok.items()) + ".",
+    )
+    for index, (arm, rows) in enumerate(ok.items()):
+        rows, look = sorted(rows, key=lambda r: r["started_unix"]), look_of(arm, index)
+        figure.add_scatter(
+            x=[r["started_unix"] - zero for r in rows],
+            y=[r["tpot_s"] * 1e3 for r in rows],
+            mode="markers",
+            name=tier_name(arm, "measured"),
+            marker=dict(symbol=look.marker, size=8, color=look.colour, opacity=0.85),
+            customdata=[[r["repeat"], r["index"], r["output_tokens"], r["latency_s"], r["ttft_s"]] for r in rows],
+            hovertemplate="repeat %{customdata[0]}, prompt %{customdata[1]}<br>TPOT = (latency %{customdata[3]:.4f} s"
+            " - TTFT %{customdata[4]:.4f} s) / (%{customdata[2]} - 1 tokens) = %{y:.4f} ms<extra>● measured</extra>",
+        )
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def _range(rows: Sequence[dict]) -> str:
+    values = sorted(r["tpot_s"] * 1e3 for r in rows)
+    return f"{values[0]:.3g} to {values[-1]:.3g} ms" if values else "none usable"
+
+
+def latency_ecdf(items: Sequence[tuple[str, Sequence[float]]], *, title: str = "End-to-end latency") -> go.Figure:
+    """Share of requests that ended within a time, with a 95% band (Dvoretzky-Kiefer-Wolfowitz, Massart).
+
+    items: (arm, latencies in s).
+    """
+    figure = new(
+        title,
+        x="seconds from sending to the last token",
+        y="share of requests",
+        alt="; ".join(
+            f"{n}: median {_quantile(v, 0.5):.2f} s, 95th percentile {_quantile(v, 0.95):.2f} s" for n, v in items
+        )
+        + ".",
+    )
+    for index, (name, values) in enumerate(items):
+        look, values, n = look_of(name, index), sorted(values), len(values)
+        half = math.sqrt(math.log(2 / 0.05) / (2 * n))
+        share = [(i + 1) / n for i in range(n)]
+        figure.add_scatter(
+            x=[*values, *reversed(values)],
+            y=[*(min(1.0, s + half) for s in share), *(max(0.0, s - half) for s in reversed(share))],
+            fill="toself",
+            fillcolor=look.colour,
+            opacity=0.14,
+            line=dict(width=0, shape="hv"),
+            hoverinfo="skip",
+            showlegend=False,
+        )
+        figure.add_scatter(
+            x=values,
+            y=share,
+            mode="lines+markers",
+            line=dict(color=look.colour, dash=look.dash, shape="hv"),
+            marker=dict(symbol=look.marker, size=5, color=look.colour),
+            name=tier_name(name, "measured"),
+            hovertemplate="%{y:.0%} within %{x:.3f} s<extra>● measured, band ± " + f"{half:.0%}" + "</extra>",
+        )
+    figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
+    figure.update_xaxes(rangemode="tozero")
+    return figure
+
+
+def _quantile(values: Sequence[float], q: float) -> float:
+    values = sorted(values)
+    return values[min(len(values) - 1, int(q * len(values)))] if values else float("nan")
+
+
+def context_sweep(
+    measured: Mapping[str, Sequence[tuple[int, Evidence]]],
+    floors: Mapping[str, Sequence[tuple[int, Evidence]]] | None = None,
+    *,
+    unit: str = "ms",
+    y: str = "ms per output token",
+    title: str = "Time per token over context",
+) -> go.Figure:
+    """A value over context length (logarithmic axis), measured with intervals and derived without a marker of its own.
+
+    measured, floors: name -> [(tokens of context, evidence)].
+    """
+    figure = new(
+        title,
+        x="tokens of context",
+        y=y,
+        alt="; ".join(
+            f"{n}: "
+            + ", ".join(f"{_tokens(x)} {e.to(unit).value:.3g} {unit if unit != '1' else ''}".strip() for x, e in v)
+            for n, v in measured.items()
+        )
+        + ".",
+    )
+    for index, (name, items) in enumerate(measured.items()):
+        for points, label in ((items, name), ((floors or {}).get(name, ()), f"{name}, by bytes")):
+            if points:
+                xs, values = zip(*points, strict=True)
+                add_points(figure, xs, values, unit=unit, name=label, look=series(index), lines=True)
+    ticks = sorted({x for v in measured.values() for x, _ in v})
+    figure.update_xaxes(type="log", tickvals=ticks, ticktext=[_tokens(t) for t in ticks])
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def _tokens(n: int) -> str:
+    return f"{n / 1024:g}K" if n >= 1024 and n % 128 == 0 else str(n)

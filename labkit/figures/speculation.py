@@ -1,0 +1,197 @@
+"""Figures of drafting and verifying: what a round costs (c), what it yields (a), and where it pays (S = a / c)."""
+
+import math
+from collections.abc import Sequence
+
+import plotly.graph_objects as go
+
+from labkit.evidence import Evidence
+from labkit.figures.marks import add_points, bars_of, hover
+from labkit.figures.theme import INK, SERIES, VERMILION, new, series, tier_name
+
+
+def ac_plane(points: Sequence[tuple[str, Evidence, Evidence]], *, title: str = "Yield a over cost c") -> go.Figure:
+    """Each setting as a point (c, a) with both intervals, among lines of equal speed-up S = a / c.
+
+    Above the line S = 1 speculation pays; below it the same tokens come slower than without.
+    """
+    figure = new(
+        title,
+        x="c: time of a round in plain steps",
+        y="a: tokens a verify step yields",
+        height=460,
+        alt="; ".join(f"{n}: a {a.value:.2f}, c {c.value:.2f}, S {a.value / c.value:.2f}" for n, a, c in points)
+        + ". Above the line S = 1 speculation pays.",
+    )
+    right = 1.15 * max([4.0, *(c.high or c.value for _, _, c in points)])
+    top = 1.1 * max([4.0, *(a.high or a.value for _, a, _ in points)])
+    for s in (0.5, 1.0, 1.5, 2.0, 3.0):
+        x = min(right, top / s)
+        figure.add_scatter(
+            x=[0, x],
+            y=[0, s * x],
+            mode="lines",
+            line=dict(color=VERMILION if s == 1 else INK, width=2 if s == 1 else 1, dash="solid" if s == 1 else "dot"),
+            showlegend=False,
+            hoverinfo="skip",
+        )
+        figure.add_annotation(x=x, y=s * x, text=f"S = {s:g}", showarrow=False, xanchor="right", yanchor="bottom")
+    for index, (name, a, c) in enumerate(points):
+        look = series(index)
+        figure.add_scatter(
+            x=[c.value],
+            y=[a.value],
+            error_x=bars_of([c], "1"),
+            error_y=bars_of([a], "1"),
+            mode="markers",
+            name=tier_name(name, a.tier),
+            marker=dict(symbol=look.marker, size=12, color=look.colour),
+            hovertext=[hover(a, f"{name}: a") + "<br>" + hover(c, "c")],
+            hoverinfo="text",
+        )
+    figure.update_xaxes(range=[0, right])
+    figure.update_yaxes(range=[0, top])
+    return figure
+
+
+def by_position(items: Sequence[tuple[str, Sequence[int]]], *, title: str = "Which drafts are accepted") -> go.Figure:
+    """Marginal acceptance by draft position from histograms of correct drafts per verify step, with 95% intervals.
+
+    items: (name, histogram); histogram[i] counts the verify steps that accepted exactly i drafts.
+    """
+    from labkit.measure.metrics import by_position as rates
+
+    figure = new(
+        title,
+        x="draft position",
+        y="P(this position is accepted), marginal",
+        alt="; ".join(f"{n}: " + ", ".join(f"{r:.0%}" for r in rates(h)) for n, h in items) + " by position.",
+    )
+    for index, (name, histogram) in enumerate(items):
+        look, total = series(index), sum(histogram)
+        values = rates(histogram)
+        ends = [wilson(round(v * total), total) for v in values]
+        figure.add_scatter(
+            x=list(range(1, len(values) + 1)),
+            y=values,
+            error_y=dict(
+                type="data",
+                symmetric=False,
+                array=[h - v for v, (_, h) in zip(values, ends, strict=True)],
+                arrayminus=[v - low for v, (low, _) in zip(values, ends, strict=True)],
+            ),
+            mode="lines+markers",
+            name=tier_name(name, "measured"),
+            line=dict(color=look.colour, dash=look.dash),
+            marker=dict(symbol=look.marker, size=9, color=look.colour),
+            customdata=[[sum(histogram[i:]), total] for i in range(1, len(values) + 1)],
+            hovertemplate="position %{x}: %{customdata[0]} of %{customdata[1]} verify steps = %{y:.1%}"
+            "<extra>● measured, 95% interval</extra>",
+        )
+    figure.update_xaxes(dtick=1)
+    figure.update_yaxes(range=[0, 1.05], tickformat=".0%")
+    return figure
+
+
+def wilson(hits: int, total: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's 95% interval of a proportion (E. B. Wilson, 1927)."""
+    if total == 0:
+        return 0.0, 1.0
+    p, n = hits / total, total
+    middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, (middle - half) / (1 + z * z / n)), min(1.0, (middle + half) / (1 + z * z / n))
+
+
+def cost_by_tokens(
+    measured: Sequence[tuple[int, Evidence]],
+    by_bytes: Sequence[tuple[int, Evidence]],
+    accept: Sequence[tuple[int, Evidence]] = (),
+    *,
+    title: str = "c(n): what a round of n tokens costs",
+) -> go.Figure:
+    """c over the number of tokens that a round verifies: measured, and what the byte account alone predicts.
+
+    accept: a at the same settings, on the same axis, because speculation pays where a lies above c.
+    """
+    figure = new(
+        title,
+        x="n: tokens verified in a round",
+        y="plain steps (c) or tokens (a)",
+        alt="c by n: " + "; ".join(f"{n}: {c.value:.2f}" for n, c in measured) + ". By bytes alone: "
+        + "; ".join(f"{n}: {c.value:.2f}" for n, c in by_bytes) + ".",
+    )  # fmt: skip
+    for items, name, look in (
+        (measured, "c from measured times", SERIES[1]),
+        (by_bytes, "c by bytes alone", SERIES[5]),
+        (accept, "a", SERIES[0]),
+    ):
+        if items:
+            ns, values = zip(*sorted(items, key=lambda i: i[0]), strict=True)
+            add_points(figure, ns, values, unit="1", name=name, look=look, lines=True)
+    figure.update_xaxes(dtick=1)
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def speedups(
+    items: Sequence[tuple[str, Evidence | None, Evidence | None]], *, title: str = "Speed-up over plain decoding"
+) -> go.Figure:
+    """For each setting: S = a / c as the law says, and TPOT plain over TPOT with speculation, as measured.
+
+    items: (name, predicted S, measured speed-up); either may be None.
+    """
+    figure = new(
+        title,
+        y="times faster than plain",
+        alt="; ".join(
+            f"{n}: " + ", ".join(f"{w} {e.value:.2f}" for w, e in (("predicted", p), ("measured", m)) if e)
+            for n, p, m in items
+        )
+        + ".",
+    )
+    order = [n for n, _, _ in items]
+    figure.update_xaxes(type="category", categoryorder="array", categoryarray=order)
+    for name, index, look in (("S predicted", 1, SERIES[4]), ("speed-up from measured times", 2, SERIES[0])):
+        there = [(i[0], i[index]) for i in items if i[index] is not None]
+        if there:
+            add_points(figure, [n for n, _ in there], [e for _, e in there], unit="1", name=name, look=look)
+    figure.add_hline(
+        y=1, line=dict(color=VERMILION, width=1.5), annotation_text="no gain", annotation_position="top left"
+    )
+    figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def experts(
+    rows: Sequence[tuple[int, Evidence, Evidence | None]], *, title: str = "Distinct experts in a layer"
+) -> go.Figure:
+    """Distinct experts over positions in one step: expected for independent choices, and what the engine counted.
+
+    rows: (positions, expected, counted or None).
+    """
+    figure = new(
+        title,
+        x="positions computed together",
+        y="distinct experts read",
+        alt="; ".join(
+            f"{m} positions: expected {e.value:.1f}" + (f", counted {k.value:.1f}" if k else "") for m, e, k in rows
+        )
+        + ".",
+    )
+    add_points(
+        figure, [m for m, _, _ in rows], [e for _, e, _ in rows], unit="1", name="expected, independent choices",
+        look=SERIES[5], lines=True,
+    )  # fmt: skip
+    counted = [(m, k) for m, _, k in rows if k is not None]
+    if counted:
+        add_points(
+            figure,
+            [m for m, _ in counted],
+            [k for _, k in counted],
+            unit="1",
+            name="counted by the engine",
+            look=SERIES[0],
+        )
+    figure.update_xaxes(dtick=1)
+    figure.update_yaxes(rangemode="tozero")
+    return figure
