@@ -1,0 +1,89 @@
+"""OpenAI's routes: /v1/completions and /v1/chat/completions."""
+
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from labkit.engines.pocket import protocol
+from labkit.engines.pocket.http import answer
+from labkit.engines.pocket.http.desk import Desk
+from labkit.engines.pocket.http.run import Run
+
+FINISH = {"stop": "stop", "length": "length", "abort": "abort"}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What differs between the two routes."""
+
+    prefix: str
+    whole: str         # "object" of a whole answer
+    part: str          # "object" of a streamed chunk
+    chat: bool
+
+    def choice(self, text: str, finish: str | None) -> dict[str, Any]:
+        said = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
+        return {"index": 0, **said, "logprobs": None, "finish_reason": finish}
+
+
+COMPLETION = Shape("cmpl", "text_completion", "text_completion", chat=False)
+CHAT = Shape("chatcmpl", "chat.completion", "chat.completion.chunk", chat=True)
+
+
+async def complete(request: Request, desk: Desk, job: protocol.Job, shape: Shape, model: str) -> Response:
+    """Answer one checked request. `model`: the name the server answers under; a request's own name is echoed."""
+    job = replace(job, rid=job.rid or f"{shape.prefix}-{uuid.uuid4().hex}", model=job.model or model)
+    if job.stream:
+        return answer.Events(_stream(desk, job, shape))
+    return JSONResponse(await answer.while_connected(request.receive, _whole(desk, job, shape)))
+
+
+async def _whole(desk: Desk, job: protocol.Job, shape: Shape) -> dict[str, Any]:
+    text = []
+    async with desk.turn(job) as run:
+        while (piece := await run.next()) is not None:
+            text.append(piece.text)
+    choice = shape.choice("".join(text), FINISH[run.finish["type"]])
+    return _frame(job, shape.whole) | {"choices": [choice], "usage": run.usage()}
+
+
+async def _stream(desk: Desk, job: protocol.Job, shape: Shape) -> AsyncIterator[bytes]:
+    async with desk.turn(job) as run:
+        parts = _Parts(run, shape)
+        while (piece := await run.next()) is not None:
+            if piece.text or piece.last:
+                yield parts.chunk(piece)
+    if job.usage:
+        yield answer.event(_frame(job, shape.part) | {"choices": [], "usage": run.usage()})
+
+
+class _Parts:
+    """Streamed chunks: everything but the text is the same each time and is made once."""
+
+    def __init__(self, run: Run, shape: Shape):
+        self._run, self._first, self._chat = run, True, shape.chat
+        frame = json.dumps(_frame(run.job, shape.part), separators=(",", ":"))[:-1]
+        self._head = f'data: {frame},"choices":[{{"index":0,'.encode()
+
+    def chunk(self, piece) -> bytes:
+        text = json.dumps(piece.text)
+        if not self._chat:
+            said = f'"text":{text}'
+        elif self._first:
+            said = f'"delta":{{"role":"assistant","content":{text}}}'
+        else:
+            said = f'"delta":{{"content":{text}}}'
+        self._first = False
+        finish = json.dumps(FINISH[self._run.finish["type"]] if piece.last else None)
+        usage = json.dumps(self._run.usage()) if self._run.job.running_usage else "null"
+        return self._head + f'{said},"logprobs":null,"finish_reason":{finish}}}],"usage":{usage}}}\n\n'.encode()
+
+
+def _frame(job: protocol.Job, kind: str) -> dict[str, Any]:
+    return {"id": job.rid, "object": kind, "created": int(time.time()), "model": job.model}
