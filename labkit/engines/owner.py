@@ -1,0 +1,121 @@
+"""Who runs an engine on this machine: one lab at a time, because two engines would measure each other."""
+
+import fcntl
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from labkit.errors import LabError
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The lab process that owns the running engines.
+
+    engines: {"url", "pid", "digest", "engine", "log", "started_unix", "ready"} each.
+    """
+
+    pid: int
+    engines: tuple[dict, ...]
+
+    @property
+    def mine(self) -> bool:
+        return self.pid == os.getpid()
+
+    @property
+    def url(self) -> str | None:
+        """Address of its newest engine, None while it is starting one."""
+        return self.engines[-1]["url"] if self.engines else None
+
+
+class Owned(LabError):
+    """Another lab runs an engine; `owner` says which, and where one can attach."""
+
+    def __init__(self, owner: Owner):
+        self.owner = owner
+        where = ", which is starting"
+        if owner.url:
+            where = f" at {owner.url}: attach to it (engine: attach, url: {owner.url})"
+        super().__init__(f"process {owner.pid} already runs an engine{where}, or stop it there first")
+
+
+def runtime_dir() -> Path:
+    """A directory of this user for the lock: $LABKIT_RUNTIME_DIR, else $XDG_RUNTIME_DIR/labkit, else below /tmp."""
+    given = os.environ.get("LABKIT_RUNTIME_DIR")
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if given:
+        path = Path(given)
+    elif base and os.access(base, os.W_OK):
+        path = Path(base) / "labkit"
+    else:
+        path = Path(tempfile.gettempdir()) / f"labkit-{os.getuid()}"
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def owner() -> Owner | None:
+    """Who owns an engine now, None when nobody does. A lab that was killed owns nothing: the kernel drops its lock."""
+    if _held is not None:
+        return _read()
+    with open(runtime_dir() / "engine.lock", "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _read()
+    return None
+
+
+_held = None
+
+
+def acquire() -> None:
+    """Become the owner (again). Raises Owned."""
+    global _held
+    if _held is not None:
+        return
+    file = open(runtime_dir() / "engine.lock", "a")  # noqa: SIM115 held as long as the lab owns an engine
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise Owned(_read()) from None
+    _held = file
+    publish([])
+
+
+def publish(engines: list[dict]) -> None:
+    """Tell others which engines this lab runs."""
+    path = runtime_dir() / "engine.json"
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps({"pid": os.getpid(), "engines": engines}), encoding="utf-8")
+    os.replace(part, path)
+
+
+def release() -> None:
+    """Own nothing any more."""
+    global _held
+    if _held is not None:
+        fcntl.flock(_held, fcntl.LOCK_UN)
+        _held.close()
+        _held = None
+
+
+def _read() -> Owner:
+    try:
+        found = json.loads((runtime_dir() / "engine.json").read_text(encoding="utf-8"))
+        return Owner(int(found["pid"]), tuple(found["engines"]))
+    except (OSError, ValueError, KeyError):
+        return Owner(0, ())  # between taking the lock and publishing
+
+
+def _forget() -> None:
+    global _held
+    if _held is not None:
+        _held.close()  # close, not unlock: unlocking here would take the lock from the parent
+        _held = None
+
+
+# A forked worker shares the lock's open file: without this it would keep the lock after the lab has died.
+os.register_at_fork(after_in_child=_forget)
