@@ -39,9 +39,6 @@ def command(config: EngineConfig, port: int) -> Launch:
         argv += ["--mem-fraction-static", f"{config.mem_fraction_static:g}"]
     if config.moe_runner_backend:
         argv += ["--moe-runner-backend", config.moe_runner_backend]
-    if config.moe_runner_backend == "flashinfer_mxfp4" and "--flashinfer-mxfp4-moe-precision" not in config.extra_args:
-        # The published baseline computes its experts with 16-bit activations.
-        argv += ["--flashinfer-mxfp4-moe-precision", "default"]
     if config.enable_fp32_lm_head:
         argv.append("--enable-fp32-lm-head")
     if config.speculative:
@@ -101,7 +98,7 @@ _FAILURES = (
     ),
     (
         r"undefined symbol: (\S+)",
-        "a compiled package does not fit this PyTorch (undefined symbol {0}): reinstall sglang with its pinned packages",
+        "a compiled package does not fit this PyTorch (undefined symbol {0}): reinstall sglang with its pins",
     ),
     (
         r"NVIDIA driver on your system is too old|CUDA driver version is insufficient|cudaErrorInsufficientDriver",

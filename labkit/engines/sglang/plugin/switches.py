@@ -7,7 +7,7 @@ import time
 log = logging.getLogger("labkit.plugin")
 
 
-def hold(path: str | None, poll_s: float = 0.05) -> float:
+def hold(path: str | None, poll_s: float = 0.2) -> float:
     """In a child process: wait until the file `path` exists. Returns the seconds waited.
 
     SGLang's imports take longer than its start-up; with this, several servers import side by side and then start one
@@ -41,6 +41,8 @@ def after_flush(result, scheduler, *args, **kwargs):
 
         if spec_utils.SIMULATE_ACC_LEN != wanted:
             spec_utils.SIMULATE_ACC_LEN = wanted
+            # As in the launcher: accepted tokens are the draft's own, so the next round computes on real states.
+            spec_utils.SIMULATE_ACC_TOKEN_MODE = "real-draft-token"
             log.warning("labkit plugin: simulated accept length is now %g", wanted)
     return result
 

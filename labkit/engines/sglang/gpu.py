@@ -1,0 +1,60 @@
+"""What this GPU's memory sustains, by a large copy. On the GPU machine: python -m labkit.engines.sglang.gpu
+
+Needs torch, which labkit itself does not: nothing imports this module.
+"""
+
+import json
+import subprocess
+import sys
+
+COPY_BYTES = 4 << 30
+REPEATS = 20
+
+
+def copy_bandwidth(size: int = COPY_BYTES, repeats: int = REPEATS) -> dict:
+    """Device-to-device copy of `size` bytes: bytes read plus written over the time of each of `repeats` copies, B/s.
+
+    Random data: zeros can run faster. Returns median, low, high (smallest and largest) and the device's name.
+    """
+    import torch
+
+    source = torch.randint(0, 2**31 - 1, (size // 4,), dtype=torch.int32, device="cuda")
+    target = torch.empty_like(source)
+    rates = []
+    for i in range(repeats + 3):
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        target.copy_(source)
+        stop.record()
+        torch.cuda.synchronize()
+        if i >= 3:
+            rates.append(2 * size / (start.elapsed_time(stop) * 1e-3))
+    if not torch.equal(source, target):
+        raise RuntimeError("the copy differs from its source")
+    rates.sort()
+    return {
+        "device": torch.cuda.get_device_name(),
+        "bytes": 2 * size,
+        "repeats": repeats,
+        "median": rates[len(rates) // 2],
+        "low": rates[0],
+        "high": rates[-1],
+        "unit": "B/s",
+        "torch": torch.__version__,
+    }
+
+
+def smi() -> dict:
+    """Name, driver, memory, clocks, temperature and other processes as nvidia-smi tells them; {} without it."""
+    fields = ("name", "driver_version", "memory.total", "memory.used", "clocks.sm", "clocks.mem", "clocks.max.mem",
+              "temperature.gpu", "power.draw", "compute_cap")  # fmt: skip
+    command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    try:
+        out = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return dict(zip(fields, [v.strip() for v in out.splitlines()[0].split(",")], strict=False)) if out else {}
+
+
+if __name__ == "__main__":
+    json.dump({"copy": copy_bandwidth(), "nvidia_smi": smi()}, sys.stdout)

@@ -1,0 +1,92 @@
+"""Where the time of a decode step goes: kernel times from the trace that SGLang's own profiler writes.
+
+A trace of GPU activity has one event per kernel, also inside a replayed CUDA graph. Between them the GPU waits: for
+launches, for the CPU, for nothing else to do. Bytes explain busy time at best, never the gaps.
+"""
+
+import gzip
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from labkit.errors import LabError
+
+_ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+# First match wins; patterns are parts of kernel names as CUTLASS, Triton, FlashInfer, DeepGEMM and Humming make them.
+GROUPS = (
+    ("experts", r"humming|fused_moe|moe_gemm|grouped_gemm|MoeFC|mxfp4|expandInput|finalizeMoe|doActivation"),
+    ("routing", r"topk|router|gate|sort|histogram|scan|align_block|cumsum"),
+    ("linear attention", r"kda|delta_rule|conv1d|fused_recurrent|chunk_|gated_norm|l2norm|mamba"),
+    ("full attention", r"mla|BatchDecode|BatchPrefill|flash|attention|merge_state|rope|rotary"),
+    ("FP8 projections", r"deep_gemm|fp8_gemm|sm90_fp8|per_token_group_quant|block_scaled"),
+    ("head and sampling", r"argmax|softmax|sampling|scaled_mm|per_token_quant_fp8|logits"),
+    ("BF16 and FP32 products", r"gemm|gemv|cublas|nvjet|cutlass|splitK|matmul"),
+    ("norms", r"norm"),
+    ("copies", r"memcpy|memset|copy|cat|fill"),
+)
+
+
+def read_trace(path: str | Path) -> list[dict]:
+    """The GPU events of a Chrome trace (plain or gzip), by start: {name, ts, dur} in microseconds. Raises LabError."""
+    opener = gzip.open if str(path).endswith(".gz") else open
+    try:
+        with opener(path, "rt") as file:
+            events = json.load(file)["traceEvents"]
+    except (OSError, ValueError, KeyError, EOFError) as e:
+        raise LabError(f"profile {Path(path).name}: not a readable trace ({e})") from None
+    kept = [{"name": e["name"], "ts": e["ts"], "dur": e["dur"]} for e in events if e.get("cat") in _ON_GPU]
+    return sorted(kept, key=lambda e: e["ts"])
+
+
+def summarise(events: list[dict], steps: int) -> dict:
+    """Per decode step, in seconds: span, busy (overlaps counted once), idle, kernels, time by kernel name.
+
+    steps: forward passes that the profiler was told to record. Raises LabError for an empty trace.
+    """
+    if not events or steps < 1:
+        raise LabError("profile: the trace holds no GPU events")
+    end = busy = 0.0
+    for event in events:
+        start, stop = event["ts"], event["ts"] + event["dur"]
+        busy += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    span = end - events[0]["ts"]
+    by_name: dict[str, list[float]] = {}
+    for event in events:
+        entry = by_name.setdefault(event["name"][:160], [0, 0.0])
+        entry[0] += 1
+        entry[1] += event["dur"]
+    scale = 1e-6 / steps
+    return {
+        "steps": steps,
+        "kernels_per_step": len(events) / steps,
+        "span_s": span * scale,
+        "busy_s": busy * scale,
+        "idle_s": (span - busy) * scale,
+        "by_name": {n: {"count": c / steps, "time_s": t * scale}
+                    for n, (c, t) in sorted(by_name.items(), key=lambda item: -item[1][1])},
+    }  # fmt: skip
+
+
+def grouped(by_name: dict[str, dict]) -> dict[str, float]:
+    """Seconds a step by group of kernels, largest first; what no pattern knows is `other`."""
+    out: dict[str, float] = {}
+    for name, entry in by_name.items():
+        group = _group(name)
+        out[group] = out.get(group, 0.0) + entry["time_s"]
+    return dict(sorted(out.items(), key=lambda item: -item[1]))
+
+
+def newest(folder: str | Path, after: float) -> Path | None:
+    """The largest trace in a folder that was written after a time (seconds since 1970); None while there is none."""
+    files: Iterable[Path] = Path(folder).rglob("*.json*")
+    fresh = [f for f in files if f.stat().st_mtime >= after]
+    return max(fresh, key=lambda f: f.stat().st_size, default=None)
+
+
+def _group(name: str) -> str:
+    for group, pattern in GROUPS:
+        if re.search(pattern, name, re.IGNORECASE):
+            return group
+    return "other"
