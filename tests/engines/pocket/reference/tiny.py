@@ -1,5 +1,6 @@
 """A model folder of a few hundred kilobytes in the pocket model's format, its weights drawn from a seed."""
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 CONFIG = {
-    "architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_hybrid", "vocab_size": 160, "hidden_size": 64,
+    "architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_hybrid", "vocab_size": 320, "hidden_size": 64,
     "intermediate_size": 160, "first_k_dense_replace": 1, "num_hidden_layers": 4, "layer_group_size": 2,
     "num_attention_heads": 2, "head_dim": 32, "num_experts": 6, "num_experts_per_tok": 2, "num_shared_experts": 1,
     "moe_intermediate_size": 32, "moe_shared_expert_intermediate_size": 32, "score_function": "sigmoid",
@@ -16,6 +17,7 @@ CONFIG = {
     "qk_rope_head_dim": 16, "v_head_dim": 32, "rope_theta": 600000, "short_conv_kernel_size": 4,
     "kda_lower_bound": -5.0, "rms_norm_eps": 1e-6, "num_nextn_predict_layers": 1, "max_position_embeddings": 512,
     "tie_word_embeddings": False,
+    "eos_token_id": 1,
 }
 
 
@@ -110,6 +112,9 @@ def write(folder: Path, seed: int = 0, config: dict = CONFIG) -> Path:
     file = "model-00001-of-00001.safetensors"
     save_file(d.tensors, folder / file)
     (folder / "config.json").write_text(json.dumps(config))
-    index = {"metadata": {"provenance": "generated"}, "weight_map": dict.fromkeys(d.tensors, file)}
+    digest = hashlib.sha256((folder / file).read_bytes()).hexdigest()
+    size = sum(t.nbytes for t in d.tensors.values())
+    metadata = {"provenance": "generated", "total_size": size, "sha256": {file: digest}}
+    index = {"metadata": metadata, "weight_map": dict.fromkeys(d.tensors, file)}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     return folder
