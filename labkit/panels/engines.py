@@ -1,0 +1,87 @@
+"""The engines that this kernel's panels run: started when a measurement needs them, shared by all panels."""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from labkit.engines import process
+from labkit.engines.attach import Attached
+from labkit.engines.config import EngineConfig
+from labkit.engines.process import EngineProcess, Event
+
+SIDE_BY_SIDE = 4  # engines of one comparison that may be in memory together
+Running = EngineProcess | Attached
+
+
+def together(configs: Sequence[EngineConfig]) -> bool:
+    """May these run side by side, so that their requests alternate? An idle pocket engine costs no time, only memory; a
+    GPU holds one model, so there the engines take turns."""
+    return len(configs) <= SIDE_BY_SIDE and all(c.engine in ("pocket", "attach") for c in configs)
+
+
+class Pool:
+    """Running engines by configuration. One pool a kernel (`pool()`), because a machine has one lab."""
+
+    def __init__(self):
+        self._running: dict[str, Running] = {}
+        self._lock = threading.RLock()
+        self.starts: dict[str, float] = {}  # seconds that the last start of a configuration took
+
+    def running(self) -> list[Running]:
+        """Engines that are alive now, oldest first."""
+        with self._lock:
+            return [e for e in self._running.values() if getattr(e, "alive", True)]
+
+    def get(self, config: EngineConfig) -> Running | None:
+        """The running engine of exactly this configuration, None when there is none."""
+        engine = self._running.get(config.digest())
+        return engine if engine is not None and getattr(engine, "alive", True) else None
+
+    def ensure(
+        self,
+        configs: Sequence[EngineConfig],
+        run_dir: Path,
+        *,
+        cancel: threading.Event | None = None,
+        on_event: Callable[[Event], None] | None = None,
+    ) -> list[Running]:
+        """Have these engines running and no others of ours; starts what is missing, in order.
+
+        Raises what labkit.engines.process.start raises: EngineFailed with the last log lines, Owned with the other lab.
+        """
+        with self._lock:
+            wanted = [c.digest() for c in configs]
+            for digest in [d for d in self._running if d not in wanted]:
+                self._running.pop(digest).stop()
+            found = []
+            for config, digest in zip(configs, wanted, strict=True):
+                engine = self.get(config)
+                if engine is None:
+                    engine = process.start(config, run_dir, on_event, beside=bool(found), cancel=cancel)
+                    self._running[digest] = engine
+                    self.starts[digest] = engine.start_seconds
+                found.append(engine)
+            return found
+
+    def needs_start(self, config: EngineConfig) -> bool:
+        """Would measuring this configuration start an engine?"""
+        return self.get(config) is None
+
+    def start_seconds(self, config: EngineConfig) -> float | None:
+        """How long the last start of this configuration took here, else the longest of any; None before the first."""
+        return self.starts.get(config.digest(), max(self.starts.values(), default=None))
+
+    def stop(self) -> None:
+        """Stop every engine of ours; attached servers stay."""
+        with self._lock:
+            for engine in self._running.values():
+                engine.stop()
+            self._running.clear()
+
+
+_pool = Pool()
+
+
+def pool() -> Pool:
+    """The kernel's pool."""
+    return _pool

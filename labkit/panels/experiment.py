@@ -1,0 +1,137 @@
+"""What a notebook's experiment is: its settings, what it measures, what it predicts, and how it reads the results."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from labkit.evidence import Evidence
+from labkit.figures import decode
+from labkit.panels.machine import bandwidth
+from labkit.panels.results import Arm, Result
+from labkit.panels.settings import Guess, Setting, checked
+from labkit.panels.words import Line
+from labkit.params import Params, load_params
+
+WORKLOAD = Setting(
+    "workload", "load", "choice", "What the engine is asked to write; acceptance differs by load.",
+    choices=("word-problems", "word-problems-sampled", "repetitive", "code"),
+)  # fmt: skip
+OUTPUT = Setting("output_tokens", "output tokens", "int", "Tokens that each request generates.", 16, 1024, 16)
+COUNT = Setting("count", "prompts", "int", "Distinct prompts; every arm and every repeat uses the same ones.", 1, 32)
+REPEATS = Setting("repeats", "repeats", "int", "Passes over the prompts; fewer than 3 give no honest interval.", 1, 20)
+LOAD_SETTINGS = (WORKLOAD, OUTPUT, COUNT, REPEATS)
+
+
+class Experiment:
+    """Base of the notebooks' experiments. A subclass says what is special about it and nothing about widgets.
+
+    parameters: what the notebook's parameters cell gave, by name: the fields of labkit.params.Params, the names of
+    `settings`, `machine`, and `guess` (None: no guess). Raises BadInput for anything that does not fit.
+    """
+
+    name = ""
+    guess: Guess | None = None
+    settings: tuple[Setting, ...] = LOAD_SETTINGS
+    figure_names: tuple[str, ...] = ()
+
+    def __init__(self, **parameters: Any):
+        self.given = dict(parameters)
+        machine = parameters.pop("machine", "this")
+        guess = parameters.pop("guess", None)
+        own = {s.name for s in self.settings}
+        checks = {s.name: _check(s) for s in self.settings if s.name not in Params.__dataclass_fields__}
+        self.params = load_params(parameters, also=checks)
+        self.machine = machine
+        self.guessed = self.guess.check(guess) if self.guess is not None else None
+        everything = {
+            **{n: getattr(self.params, n) for n in own & set(Params.__dataclass_fields__)},
+            **self.params.extra,
+        }
+        self.values = checked(self._offered(everything), everything)
+
+    def _offered(self, values: Mapping[str, object]) -> tuple[Setting, ...]:
+        """Settings with the ranges widened to what the parameters say: a file:PATH load is no choice of the menu, and
+        an empty output length has no slider."""
+        out = []
+        for s in self.settings:
+            v = values.get(s.name)
+            if s.kind == "choice" and isinstance(v, str) and v not in s.choices and s is WORKLOAD:
+                s = Setting(s.name, s.label, s.kind, s.tip, choices=(*s.choices, v), restarts=s.restarts)
+            elif v is None:
+                continue
+            elif s.kind in ("int", "float") and isinstance(v, (int, float)) and s in LOAD_SETTINGS and v > s.high:
+                s = Setting(s.name, s.label, s.kind, s.tip, s.low, v, s.step, restarts=s.restarts)
+            out.append(s)
+        self.settings = tuple(out)
+        return self.settings
+
+    # --- what a subclass says ------------------------------------------------------------------------------------
+
+    def arms(self) -> list[Arm]:
+        """What Run measures at the present values."""
+        raise TypeError(f"{type(self).__name__} measures nothing")
+
+    def sweep(self) -> list[Arm]:
+        """What Sweep measures: the whole curve. Empty where there is no sweep."""
+        return []
+
+    def predictions(self, results: Mapping[str, Result]) -> list[Line]:
+        """What is expected, from bytes and from reference arms, never from the arm that it is about."""
+        return []
+
+    def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
+        """One figure for each of figure_names, whatever has been measured so far."""
+        return []
+
+    def findings(self, results: Mapping[str, Result]) -> list[Line]:
+        """The measured numbers beside predicted and reported ones."""
+        return []
+
+    def verdict(self, results: Mapping[str, Result]) -> list[str]:
+        """What this does and does not show, in sentences with its numbers."""
+        return []
+
+    # --- what they share -------------------------------------------------------------------------------------------
+
+    def arm(self, name: str, title: str, config, **changes: object) -> Arm:
+        """An arm at the present values of the load's settings."""
+        own = {n: self.values[n] for n in ("workload", "output_tokens", "count", "repeats") if n in self.values}
+        return Arm(name, title, config, replaced(self.params, engine=config, **{**own, **changes}))
+
+    @property
+    def bandwidth(self) -> Evidence:
+        """What memory sustains on the machine of this experiment, B/s."""
+        return bandwidth(self.machine, self.params.engine.threads)
+
+    def warnings(self, results: Mapping[str, Result]) -> list[str]:
+        """Why single results may not be trusted."""
+        return [f"{r.name}: {w}" for r in results.values() if r.used for w in r.warnings]
+
+    def parameters(self) -> dict:
+        """The notebook's parameters at the present values: what papermill needs to measure this again."""
+        out = {**self.given, **{k: v for k, v in self.values.items() if k in self.given}}
+        if "engine" in out:
+            out["engine"] = {k: v for k, v in self.params.engine.as_dict().items() if v not in (None, [], {}, False)}
+        if "guess" in out:
+            out["guess"] = self.guessed
+        return out
+
+
+def replaced(params: Params, **changes: object) -> Params:
+    """A copy of Params with some fields changed and checked."""
+    return load_params({**params.as_dict(), **changes}, also={n: lambda _, v: v for n in params.extra})
+
+
+def _check(setting: Setting):
+    return lambda _, value: setting.check(value)
+
+
+def present(results: Mapping[str, Result], names: Sequence[str]) -> list[Result]:
+    """Those results that have at least one row that counts, in the order of names."""
+    return [results[n] for n in names if n in results and results[n].used]
+
+
+def waiting(title: str) -> go.Figure:
+    """The place of a figure whose arms are not measured yet."""
+    return decode.waiting(title)

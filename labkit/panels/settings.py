@@ -1,0 +1,65 @@
+"""The settings that a panel offers: each is a slider, a menu or a switch live, and a typed parameter headless."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from labkit import fields
+from labkit.errors import BadInput
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One thing that a reader may change.
+
+    kind: int, float, bool or choice. `restarts`: the engine must start again for it. `tip` is the tooltip; it says what
+    the setting does, in one sentence. For a choice, `choices` are the values.
+    """
+
+    name: str
+    label: str
+    kind: str
+    tip: str
+    low: float = 0
+    high: float = 0
+    step: float = 1
+    choices: tuple[str | int, ...] = ()
+    restarts: bool = False
+
+    def check(self, value: object) -> object:
+        """The value in its type and range. Raises BadInput naming this setting."""
+        if self.kind == "int":
+            return fields.integer(int(self.low), int(self.high))(self.name, value)
+        if self.kind == "float":
+            return fields.real(self.low, self.high)(self.name, value)
+        if self.kind == "bool":
+            return fields.boolean(self.name, value)
+        if value not in self.choices or isinstance(value, bool):
+            raise BadInput(self.name, value, "one of " + ", ".join(map(str, self.choices)))
+        return value
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What the reader commits to before anything is measured: a number in `unit`, asked in one sentence."""
+
+    question: str
+    unit: str
+    low: float
+    high: float
+    step: float
+
+    def check(self, value: object) -> float | None:
+        """None (no guess) or a number in range. Raises BadInput."""
+        return fields.optional(fields.real(self.low, self.high))("guess", value)
+
+
+def checked(settings: Sequence[Setting], given: dict[str, object]) -> dict[str, object]:
+    """The given values by name, each checked. Raises BadInput for an unknown name or a missing one."""
+    known = {s.name: s for s in settings}
+    for name, value in given.items():
+        if name not in known:
+            raise BadInput(name, value, "one of the settings " + ", ".join(known))
+    for name in known:
+        if name not in given:
+            raise BadInput(name, None, "a value for each setting of this notebook")
+    return {name: known[name].check(value) for name, value in given.items()}

@@ -1,0 +1,66 @@
+"""Tables and notes that panels show, as HTML (escaped) and as plain text."""
+
+import html
+from collections.abc import Sequence
+
+from labkit.evidence import Evidence
+
+# A line of a table: what, its value (evidence or words), a remark.
+Line = tuple[str, "Evidence | str", str]
+
+STYLE = (
+    "<style>.labkit-table td,.labkit-table th{text-align:left;padding:2px 14px 2px 0;vertical-align:top}"
+    ".labkit-note{opacity:.8;max-width:52rem}.labkit-log{max-height:15em;overflow:auto;font-size:12px}</style>"
+)
+
+
+def value(v: "Evidence | str") -> str:
+    return v.quantity() if isinstance(v, Evidence) else v
+
+
+def badge(v: "Evidence | str") -> str:
+    return v.badge() if isinstance(v, Evidence) else ""
+
+
+def table(lines: Sequence[Line], head: tuple[str, str, str, str] = ("", "value", "evidence", "")) -> str:
+    """Lines as an HTML table; evidence shows its tier in a column of its own and its formula on hover."""
+    rows = []
+    for what, v, remark in lines:
+        tip = f"{v.formula or ''} [{v.source}]" if isinstance(v, Evidence) else ""
+        cells = "".join(f"<td>{html.escape(c)}</td>" for c in (what, value(v), badge(v), remark))
+        rows.append(f'<tr title="{html.escape(tip, quote=True)}">{cells}</tr>')
+    top = "".join(f"<th>{html.escape(h)}</th>" for h in head)
+    return f'<table class="labkit-table"><thead><tr>{top}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+
+
+def plain(lines: Sequence[Line], title: str = "") -> str:
+    """Lines as text in columns, for a terminal and for a printed summary."""
+    cells = [(what, value(v), badge(v), remark) for what, v, remark in lines]
+    widths = [max((len(c[i]) for c in cells), default=0) for i in range(3)]
+    rows = [
+        "  ".join([*(c[i].ljust(widths[i]) for i in range(3)), c[3]]).rstrip()
+        for c in cells
+    ]  # fmt: skip
+    return "\n".join(([title, ""] if title else []) + rows)
+
+
+def paragraphs(sentences: Sequence[str]) -> str:
+    """Sentences as a list in HTML."""
+    items = "".join(f"<li>{html.escape(s)}</li>" for s in sentences)
+    return f"<ul class='labkit-note'>{items}</ul>" if items else ""
+
+
+def note(text: str, kind: str = "") -> str:
+    """One remark; kind "alert" for a failure, whose lines are kept."""
+    if kind == "alert":
+        return f'<pre role="alert" class="labkit-log">{html.escape(text)}</pre>'
+    return f"<span class='labkit-note' role='status'>{html.escape(text)}</span>"
+
+
+def minutes(seconds: float) -> str:
+    """A duration in the words of a person who waits."""
+    if seconds < 1:
+        return "1 s"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min"
