@@ -13,7 +13,9 @@ The exact form of each step:
 - MLA: one latent (RMS-normed) and one rotary key per token are cached; kv_b_proj expands the latent to keys and values.
 - Router: scores sigmoid(W h); the bias only takes part in the choice; ties go to the lower index.
 - W4A8 (the engine's expert arithmetic): activations in groups of 32 become integers round(x / s), s = max|x| / 127,
-  rounded to nearest even, for both the gate/up and the down product.
+  rounded to nearest even, for both the gate/up and the down product. A last-bit difference can flip such a rounding, and
+  later the choice of an expert, so two right implementations agree closely on `feed_forward` of the same input and on
+  the first token, and on later logits only to about a tenth (float32 against float64 of this file does no better).
 """
 
 import json
@@ -206,7 +208,7 @@ class Reference:
             else:
                 x = x + self._kda(prefix + "attention.", h, layer)
             self._tap(taps, f"layer.{i}.attention", x)
-            x = self._tap(taps, f"layer.{i}", x + self._feed_forward(i, x, taps))
+            x = self._tap(taps, f"layer.{i}", x + self.feed_forward(i, x, taps))
         state.length += len(ids)
         return self._tap(taps, "final", rms(x, self.w["model.norm.weight"]))
 
@@ -324,7 +326,8 @@ class Reference:
         shared = np.broadcast_to(rope[:, None], (len(rope), heads, rope.shape[1]))
         return np.concatenate([both[..., :nope], shared], -1), both[..., nope:]
 
-    def _feed_forward(self, i: int, x: np.ndarray, taps: Taps | None) -> np.ndarray:
+    def feed_forward(self, i: int, x: np.ndarray, taps: Taps | None = None) -> np.ndarray:
+        """What the second half of layer i adds to the residual stream x [T, D]."""
         p = f"model.layers.{i}."
         h = rms(x, self.w[p + "post_attention_layernorm.weight"])
         if i < self.config["first_k_dense_replace"]:
