@@ -254,12 +254,12 @@ def _pid(engine: EngineProcess) -> int:
 
 def _follow(engine, phases: list[Phase], picks, tell, cancel, began, scale) -> None:
     """Read the log until the last phase's line, then ask /health once."""
-    log, at, since = _Tail(engine.log_path), 0, began
+    log, at, since, heard = _Tail(engine.log_path), 0, began, began
     tell(Event("phase", phases[0].name, 0.0))
     while at < len(phases):
         alive = engine.alive  # before reading: what a dying engine wrote last is then still read
         for line in log.lines():
-            now = time.monotonic()
+            now = heard = time.monotonic()
             tell(Event("line", line, now - began))
             found = next(((i, m) for i in range(at, len(phases)) if (m := re.search(phases[i].pattern, line))), None)
             if found is None:
@@ -281,7 +281,8 @@ def _follow(engine, phases: list[Phase], picks, tell, cancel, began, scale) -> N
                 raise engine._failed(
                     f'did not start: "{phase.name}" took longer than {phase.timeout_s * scale:g} s', phase.name
                 )
-            time.sleep(0.02)
+            # Quiet for long (a load, a held start): look less often, so that watching costs a measurement nothing.
+            time.sleep(min(0.25, max(0.02, (time.monotonic() - heard) / 50)))
     try:
         get_json(engine.url, "/health", engine.api_key, timeout_s=30.0)
     except Unreachable as e:
