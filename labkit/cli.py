@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import os
 import pkgutil
 import sys
 
@@ -43,6 +44,9 @@ def main(argv: list[str] | None = None) -> int:
     except LabError as e:
         print(f"labkit {args.command}: {e}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         return 130
 

@@ -56,3 +56,15 @@ def test_errors_for_people_become_one_line(monkeypatch, capsys, error, code, tex
 
 def test_bad_input_keeps_a_long_value_short():
     assert len(str(BadInput("text", "x" * 5000, "at most 100 characters"))) < 220
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    """More lines than a pipe holds, read by nobody."""
+    loud = "import sys, types; from labkit import cli\n"
+    loud += "def main(args):\n for _ in range(20000): print('x' * 80)\n return 0\n"
+    loud += "parts = dict(HELP='', add_arguments=lambda p: 0, main=main)\n"
+    loud += "sys.modules['labkit.commands.loud'] = types.SimpleNamespace(**parts)\n"
+    loud += "cli._names = lambda: ['loud']; sys.exit(cli.main(['loud']))"
+    child = subprocess.Popen([sys.executable, "-c", loud], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    child.stdout.close()
+    assert child.wait(30) == 0 and child.stderr.read() == b""
