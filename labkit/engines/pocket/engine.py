@@ -139,8 +139,8 @@ class Engine:
         weights = loader.load(options.model_path)
         self.config = weights.config
         self._kernels = build.kernels(options, self.config)
-        self._arena = layout.pack(weights, options, self._kernels)
-        self._model = binding.Model(self._kernels, self._arena, self.config, options)
+        self._arena = layout.pack(weights, options, jit=self._kernels.moe == "jit")
+        self._model = binding.Model(self._kernels.library, self._kernels.moe_library, self._arena, self.config, options)
         self._busy = threading.Lock()
         self._closed = False
         self.load_s = time.perf_counter() - began

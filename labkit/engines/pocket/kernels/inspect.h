@@ -1,0 +1,91 @@
+// Windows for tests and for the benchmark: single kernels, and whole passes with their numbers laid open.
+#pragma once
+
+// kind: 0 FP8 with block scales, 1 FP8 with row scales, 2 BF16 with block scales, 3 BF16, 4 FP32. x carries fp8_x() for 0-3.
+void inspect_gemv(int kind, const uint8_t *w, const float *scale, int tiles, int k, const float *x, int ldx, float *y, int ldy, int m) {
+    const Mat mat = {w, scale, tiles, k};
+    void (*const kernels[])(const Mat *, int, int, const float *, int, float *, int, int) =
+        {gemv_fp8, gemv_fp8_rows, gemv_bf16_blocks, gemv_bf16, gemv_f32};
+    kernels[kind](&mat, 0, tiles, x, ldx, y, ldy, m);
+}
+float inspect_fp8_x(void) { return FP8_X; }
+void inspect_quantise(const float *x, int8_t *q, float *scale, int32_t *bias, int n) { quantise(x, q, scale, bias, n); }
+void inspect_exp(const float *x, float *y, int n) { for (int i = 0; i < n; i += VL) vf_store(y + i, vf_exp(vf_load(x + i))); }
+int inspect_sample(const float *logits, const Sampling *s, uint64_t index) {
+    float *probs = malloc(VOCAB * sizeof *probs);
+    Candidate *list = malloc(VOCAB * sizeof *list);
+    int token = sample(logits, s, index, probs, list);
+    free(probs), free(list);
+    return token;
+}
+
+// Logits [n][VOCAB] and normalised hidden states [n][HIDDEN] of a text, `chunk` tokens a pass. after_layer >= 0: hidden gets the
+// residual stream after that layer instead (run with fewer layers is not possible, so the pass stops there).
+void inspect_text(Engine *e, const int32_t *tokens, int n, int chunk, float *logits, float *hidden) {
+    forget(e);
+    park(e, false);
+    for (int at = 0, m; at < n; at += m) {
+        m = n - at < chunk ? n - at : chunk;
+        advance(e, tokens + at, m, at);
+        memcpy(hidden + (size_t)at * HIDDEN, e->hidden, (size_t)m * HIDDEN * 4);
+        head(e, e->hidden[0], m);
+        memcpy(logits + (size_t)at * VOCAB, e->logits, (size_t)m * VOCAB * 4);
+    }
+    park(e, true);
+}
+
+// Teacher-forced drafting at the last position of tokens[0..n): step s reads token[n - 1 + s], so n + steps tokens are given.
+// logits [steps][draft_rows]
+void inspect_draft(Engine *e, const int32_t *tokens, int n, int steps, float *logits) {
+    forget(e);
+    park(e, false);
+    for (int t = 0; t < n; t++) {
+        float hidden[1][HIDDEN];
+        advance(e, tokens + t, 1, t);
+        memcpy(hidden, e->hidden, sizeof hidden);
+        extend_draft(e, tokens + t + 1, hidden, 1);
+    }
+    for (int s = 1; s <= steps; s++) {
+        if (s > 1) {
+            e->pass.past = e->draft_past, e->pass.first = s - 2, e->pass.m = 1, e->pass.certain = false;
+            e->pass.token[s - 2] = tokens[n - 1 + s], e->pass.depth[s - 2] = s - 2, e->pass.parent[s - 2] = s - 3;
+            nextn_pass(e);
+        }
+        draft_head(e, e->mixin[0], 1);
+        memcpy(logits + (size_t)(s - 1) * e->head_rows, e->logits[0], (size_t)e->head_rows * 4);
+    }
+    park(e, true);
+}
+
+// One verify pass of a given tree after a text: logits [m][VOCAB]. Nothing is committed.
+void inspect_verify(Engine *e, const int32_t *tokens, int n, const int32_t *tree, const int32_t *parent, int m, float *logits) {
+    forget(e);
+    park(e, false);
+    for (int t = 0; t < n; t++) advance(e, tokens + t, 1, t);
+    e->pass.past = n, e->pass.first = 0, e->pass.m = m, e->pass.certain = false;
+    for (int t = 0; t < m; t++) {
+        e->pass.token[t] = tree[t], e->pass.parent[t] = parent[t];
+        e->pass.depth[t] = t ? e->pass.depth[parent[t]] + 1 : 0;
+    }
+    model_pass(e);
+    head(e, e->hidden[0], m);
+    memcpy(logits, e->logits, (size_t)m * VOCAB * 4);
+    park(e, true);
+}
+
+// Seconds that `bytes` of the arena take to be read, as the kernels read it: forwards, prefetched, the next replica each time.
+double inspect_stream(Engine *e, int64_t bytes, int rounds) {
+    vi sum[8] = {0};
+    const double start = seconds(CLOCK_MONOTONIC);
+    for (int i = 0; i < rounds; i++) {
+        next_replica(e);
+        for (int64_t at = 0; at + 8 * (int64_t)sizeof(vi) <= bytes; at += 8 * sizeof(vi)) {
+            for (size_t line = 0; line < 8 * sizeof(vi); line += 64) prefetch(e->w + at + line + 4096);
+            UNROLL for (int j = 0; j < 8; j++) sum[j] += vi_load(e->w + at + j * sizeof(vi));
+        }
+    }
+    for (int j = 1; j < 8; j++) sum[0] += sum[j];
+    volatile int keep = sum[0][0];
+    (void)keep;
+    return seconds(CLOCK_MONOTONIC) - start;
+}

@@ -1,0 +1,152 @@
+// Gated multi-head latent attention, absorbed: the cache holds one latent (and one rotated key part) a position, in bfloat16,
+// and every head reads it through its own query in latent space.
+#pragma once
+#include "mlp.h"
+
+// Interleaved rotary embedding of ROPE_DIM values
+static void rotate(float *x, int position) {
+    for (int i = 0; i < ROPE_DIM / 2; i++) {
+        float angle = (float)position * powf((float)ROPE_THETA, -2.0f * i / ROPE_DIM), c = cosf(angle), s = sinf(angle);
+        float a = x[2 * i], b = x[2 * i + 1];
+        x[2 * i] = a * c - b * s;
+        x[2 * i + 1] = a * s + b * c;
+    }
+}
+
+// Where node t sees position `pos`: the committed past, or the slot of its own ancestor
+static int ancestors(const Pass *pass, int t, int *slot) {
+    int n = pass->depth[t] + 1;
+    for (int i = n; i--; t = pass->parent[t]) slot[i] = pass->past + t;
+    return n;
+}
+
+#define KEYS 2      // keys, and latent columns, in flight at once: enough sums to hide the multiply-add's latency
+
+INLINE void scores_of(const uint16_t *const *key, const float *query, float score[HEADS][BLOCK_KEYS], int j, const int n) {
+    vf s[KEYS * HEADS];
+    UNROLL for (int i = 0; i < n * HEADS; i++) s[i] = vf_zero();
+    for (int c = 0; c < LATENT; c += VL)
+        UNROLL for (int k = 0; k < n; k++) {
+            vf w = vf_from_bf16(key[j + k] + c);
+            UNROLL for (int h = 0; h < HEADS; h++) s[k * HEADS + h] = vf_fma(w, vf_load(query + h * LATENT + c), s[k * HEADS + h]);
+        }
+    UNROLL for (int k = 0; k < n; k++)
+        UNROLL for (int h = 0; h < HEADS; h++) score[h][j + k] = vf_sum(s[k * HEADS + h]);
+}
+
+// One block of positions for one token: softmax carried along, blocks at fixed positions, so that every sum has one order.
+static void attend_block(Room *room, int t, const uint16_t *const *key, int n, const float *query) {
+    float score[HEADS][BLOCK_KEYS];
+    int j = 0;
+    for (; j + KEYS <= n; j += KEYS) scores_of(key, query, score, j, KEYS);
+    for (; j < n; j++) scores_of(key, query, score, j, 1);
+    for (int h = 0; h < HEADS; h++) {
+        float top = room->attn_max[t][h];
+        for (j = 0; j < n; j++) top = score[h][j] > top ? score[h][j] : top;
+        for (j = n; j < BLOCK_KEYS; j++) score[h][j] = -INFINITY;
+        const float fade = expf(room->attn_max[t][h] - top);
+        vf mass = vf_zero();
+        for (j = 0; j < BLOCK_KEYS; j += VL) {
+            vf w = vf_exp(vf_load(score[h] + j) - vf_set1(top));
+            mass += w;
+            vf_store(score[h] + j, w);
+        }
+        room->attn_max[t][h] = top;
+        room->attn_mass[t][h] = room->attn_mass[t][h] * fade + vf_sum(mass);
+        if (fade != 1.0f)
+            for (int c = 0; c < KV_RANK; c += VL) vf_store(room->attn_sum[t][h] + c, vf_load(room->attn_sum[t][h] + c) * vf_set1(fade));
+    }
+    for (int c = 0; c < KV_RANK; c += 2 * VL) {
+        vf s[2 * HEADS];
+        UNROLL for (int h = 0; h < HEADS; h++)
+            s[2 * h] = vf_load(room->attn_sum[t][h] + c), s[2 * h + 1] = vf_load(room->attn_sum[t][h] + c + VL);
+        for (j = 0; j < n; j++) {
+            vf a = vf_from_bf16(key[j] + c), b = vf_from_bf16(key[j] + c + VL);
+            UNROLL for (int h = 0; h < HEADS; h++) {
+                s[2 * h] = vf_fma(vf_set1(score[h][j]), a, s[2 * h]);
+                s[2 * h + 1] = vf_fma(vf_set1(score[h][j]), b, s[2 * h + 1]);
+            }
+        }
+        UNROLL for (int h = 0; h < HEADS; h++)
+            vf_store(room->attn_sum[t][h] + c, s[2 * h]), vf_store(room->attn_sum[t][h] + c + VL, s[2 * h + 1]);
+    }
+}
+
+// Tokens id, id + threads, ... of the pass; a block of the past is read once for all of them.
+static void attend(Engine *e, Room *room, const uint16_t *cache, int id) {
+    const Pass *pass = &e->pass;
+    int slot[MAX_TOKENS][MAX_NODES], deepest = 0;
+    for (int t = id; t < pass->m; t += e->set.threads) {
+        int n = ancestors(pass, pass->first + t, slot[t]);
+        deepest = n > deepest ? n : deepest;
+        for (int h = 0; h < HEADS; h++) room->attn_max[t][h] = -1e30f, room->attn_mass[t][h] = 0;
+        memset(room->attn_sum[t], 0, sizeof room->attn_sum[t]);
+    }
+    for (int start = 0; start < pass->past + deepest; start += BLOCK_KEYS)
+        for (int t = id; t < pass->m; t += e->set.threads) {
+            const uint16_t *key[BLOCK_KEYS];
+            const int end = pass->past + pass->depth[pass->first + t] + 1;
+            int n = 0;
+            for (int pos = start; pos < end && n < BLOCK_KEYS; pos++, n++)
+                key[n] = cache + (size_t)(pos < pass->past ? pos : slot[t][pos - pass->past]) * LATENT;
+            if (n) attend_block(room, t, key, n, e->keys[t]);
+        }
+    for (int t = id; t < pass->m; t += e->set.threads)
+        for (int h = 0; h < HEADS; h++)
+            scaled(room->attn_sum[t][h], FP8_X / room->attn_mass[t][h], e->keys[t] + h * KV_RANK, KV_RANK);
+}
+
+static void mla(Engine *e, int layer, int id) {
+    Room *room = &e->room[id];
+    const Pass *pass = &e->pass;
+    const int m = pass->m, parts = e->set.threads, ldy = sizeof e->y[0] / 4, ldk = sizeof e->keys[0] / 4, ldm = sizeof e->mixed[0] / 4;
+    const Mat in = mat(e, layer, SLOT_ATTN_IN, MLA_ROWS, HIDDEN), out = mat(e, layer, SLOT_ATTN_OUT, HIDDEN, WIDTH);
+    const Mat k_up = mat(e, layer, SLOT_K_UP, HEADS * KV_RANK, HEAD_DIM), v_up = mat(e, layer, SLOT_V_UP, WIDTH, KV_RANK);
+    uint16_t *cache = e->kv[layer == NEXTN ? MLA_LAYERS : layer / MLA_EVERY];
+    int first, end;
+    normalise(e, room, layer, SLOT_INPUT_NORM, m);
+    part(in.tiles, id, parts, &first, &end);
+    dense(e, &in, first, end, room->hx[0], 2 * HIDDEN, e->y[0], ldy, m);
+    barrier(e);
+    const float scale = 1.0f / sqrtf(HEAD_DIM + ROPE_DIM);
+    for (int h = id; h < HEADS; h += parts) {       // this head's query, brought into latent space
+        for (int t = 0; t < m; t++) scaled(e->y[t] + h * (HEAD_DIM + ROPE_DIM), FP8_X * scale, room->wide[t], HEAD_DIM);
+        const int tiles = KV_RANK / TILE;
+        dense(e, &k_up, h * tiles, (h + 1) * tiles, room->wide[0], sizeof room->wide[0] / 4, e->keys[0] + h * ROPE_DIM, ldk, m);
+        for (int t = 0; t < m; t++) {
+            float *rope = e->keys[t] + h * LATENT + KV_RANK;
+            scaled(e->y[t] + h * (HEAD_DIM + ROPE_DIM) + HEAD_DIM, scale, rope, ROPE_DIM);
+            rotate(rope, pass->past + pass->depth[pass->first + t]);
+        }
+    }
+    if (id == 0)
+        for (int t = 0; t < m; t++) {
+            float entry[LATENT], *y = e->y[t] + Q_ROWS;
+            uint16_t *to = cache + (size_t)(pass->past + pass->first + t) * LATENT;
+            rms_norm(y, floats(e, layer, SLOT_KV_NORM), 1.0f, entry, KV_RANK);
+            memcpy(entry + KV_RANK, y + KV_RANK, ROPE_DIM * 4);
+            rotate(entry + KV_RANK, pass->past + pass->depth[pass->first + t]);
+            for (int i = 0; i < LATENT; i++) to[i] = to_bf16(entry[i]);
+        }
+    barrier(e);
+    attend(e, room, cache, id);
+    barrier(e);
+    for (int h = id; h < HEADS; h += parts) {
+        const int tiles = HEAD_DIM / TILE;
+        dense(e, &v_up, h * tiles, (h + 1) * tiles, e->keys[0] + h * KV_RANK, ldk, e->mixed[0], ldm, m);
+        for (int t = 0; t < m; t++)
+            for (int i = h * HEAD_DIM; i < (h + 1) * HEAD_DIM; i += VL)
+                vf_store(e->mixed[t] + i, vf_load(e->mixed[t] + i) * vf_set1(FP8_X) * vf_sigmoid(vf_load(e->y[t] + Q_ROWS + LATENT + i)));
+    }
+    barrier(e);
+    part(out.tiles, id, parts, &first, &end);
+    dense(e, &out, first, end, e->mixed[0], ldm, room->out[0], HIDDEN, m);
+    add_rows(e, room, first, end, m);
+}
+
+// Move the accepted nodes' entries to where their positions are. A node's number is never below its depth, so going up is safe.
+static void kv_commit(Engine *e, int cache, const int *path, int n) {
+    for (int i = 0; i < n; i++)
+        if (path[i] != i)
+            memmove(e->kv[cache] + (size_t)(e->pass.past + i) * LATENT, e->kv[cache] + (size_t)(e->pass.past + path[i]) * LATENT, LATENT * 2);
+}

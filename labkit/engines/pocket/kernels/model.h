@@ -1,0 +1,109 @@
+// Whole passes: tokens to hidden states, hidden states to logits, and the NEXTN layer.
+#pragma once
+#include "kda.h"
+#include "mla.h"
+
+// Every pass reads the next copy of the weights, so that none of it can still be in the last-level cache.
+static void next_replica(Engine *e) {
+    e->turn = (e->turn + 1) % e->set.replicas;
+    e->w = e->set.arena + e->turn * e->set.stride;
+}
+
+static void embed(const Engine *e, int token, float *out) {
+    for (int i = 0; i < HIDDEN; i += VL) vf_store(out + i, vf_from_bf16(e->set.embedding + (size_t)token * HIDDEN + i));
+}
+
+static void model_job(Engine *e, int id) {
+    const int m = e->pass.m;
+    if (id == 0)
+        for (int t = 0; t < m; t++) embed(e, e->pass.token[t], e->x[t]);
+    barrier(e);
+    for (int layer = 0; layer < LAYERS; layer++) {
+        if (is_mla(layer)) mla(e, layer, id); else kda(e, layer, id);
+        if (is_moe(layer)) moe(e, layer, id); else dense_mlp(e, layer, id);
+    }
+    if (id == 0)
+        for (int t = 0; t < m; t++) rms_norm(e->x[t], floats(e, WHOLE, SLOT_FINAL_NORM), 1.0f, e->hidden[t], HIDDEN);
+    barrier(e);
+}
+
+// NEXTN: reads the embedding of each node's token and e->mixin, leaves its normalised output in e->mixin.
+static void nextn_job(Engine *e, int id) {
+    const Pass *pass = &e->pass;
+    const int m = pass->m;
+    Room *room = &e->room[id];
+    const Mat mix = mat(e, NEXTN, SLOT_MIX, HIDDEN, 2 * HIDDEN);
+    int first, end;
+    for (int t = 0; t < m; t++) {
+        float token[HIDDEN];
+        embed(e, pass->token[pass->first + t], token);
+        rms_norm(token, floats(e, NEXTN, SLOT_EMBED_NORM), FP8_X, room->hx[t], HIDDEN);
+        rms_norm(e->mixin[t], floats(e, NEXTN, SLOT_HIDDEN_NORM), FP8_X, room->hx[t] + HIDDEN, HIDDEN);
+    }
+    part(mix.tiles, id, e->set.threads, &first, &end);
+    dense(e, &mix, first, end, room->hx[0], 2 * HIDDEN, e->x[0], HIDDEN, m);
+    barrier(e);
+    mla(e, NEXTN, id);
+    moe(e, NEXTN, id);
+    if (id == 0)
+        for (int t = 0; t < m; t++) rms_norm(e->x[t], floats(e, NEXTN, SLOT_FINAL_NORM), 1.0f, e->mixin[t], HIDDEN);
+    barrier(e);
+}
+
+enum { HEAD_BF16, HEAD_FP8, HEAD_BARE };
+static void head_job(Engine *e, int id) {
+    Room *room = &e->room[id];
+    const bool draft = e->head_kind & 4, reduced = draft && e->set.draft_ids;
+    const int slot = reduced ? SLOT_DRAFT_HEAD : SLOT_HEAD, kind = e->head_kind & 3;
+    const Mat w = mat(e, WHOLE, slot, e->head_rows, HIDDEN);
+    int first, end;
+    for (int t = 0; t < e->head_m; t++) scaled(e->head_in + (size_t)t * HIDDEN, kind == HEAD_FP8 ? FP8_X : FP8_X, room->hx[t], HIDDEN);
+    part(w.tiles, id, e->set.threads, &first, &end);
+    if (kind == HEAD_FP8) gemv_fp8_rows(&w, first, end, room->hx[0], 2 * HIDDEN, e->logits[0], VOCAB, e->head_m);
+    else gemv_bf16(&w, first, end, room->hx[0], 2 * HIDDEN, e->logits[0], VOCAB, e->head_m);
+    barrier(e);
+}
+
+static void model_pass(Engine *e) { next_replica(e); run_job(e, model_job); }
+static void nextn_pass(Engine *e) { next_replica(e); run_job(e, nextn_job); }
+
+// Logits [m][VOCAB] of hidden states [m][HIDDEN] (with the same replica as the pass before)
+static void head(Engine *e, float *hidden, int m) {
+    e->head_in = hidden, e->head_m = m, e->head_rows = VOCAB, e->head_kind = e->set.fp8_head ? HEAD_FP8 : HEAD_BF16;
+    run_job(e, head_job);
+}
+
+// Draft logits over e->head_rows rows. The draft shares the whole head module; under the fault `bare_head` it gets only the
+// tensor, and reads the FP8 head's bytes as if they were bfloat16 (half as many rows fit in them).
+static void draft_head(Engine *e, float *hidden, int m) {
+    e->head_in = hidden, e->head_m = m, e->head_rows = e->set.draft_rows;
+    e->head_kind = 4 | (!e->set.fp8_head ? HEAD_BF16 : e->set.bare_head ? HEAD_BARE : HEAD_FP8);
+    if ((e->head_kind & 3) == HEAD_BARE) e->head_rows = e->set.draft_rows / 2 / TILE * TILE;
+    run_job(e, head_job);
+}
+
+static int draft_token(const Engine *e, int row) { return e->set.draft_ids ? e->set.draft_ids[row] : row; }
+
+static void chain(Pass *pass, const int32_t *tokens, int m, int past) {
+    pass->past = past, pass->first = 0, pass->m = m, pass->certain = true;
+    for (int t = 0; t < m; t++) pass->token[t] = tokens[t], pass->parent[t] = t - 1, pass->depth[t] = t;
+}
+
+// Run m known tokens after `past` ones and make them the past. Hidden states in e->hidden.
+static void advance(Engine *e, const int32_t *tokens, int m, int past) {
+    int path[MAX_TOKENS];
+    chain(&e->pass, tokens, m, past);
+    model_pass(e);
+    for (int t = 0; t < m; t++) path[t] = t;
+    kda_commit(e, path, m, m - 1);
+}
+
+static void forget(Engine *e) {
+    for (int layer = 0; layer < LAYERS; layer++) {
+        if (is_mla(layer)) continue;
+        memset(e->kda[layer].state, 0, sizeof e->kda[layer].state);
+        memset(e->kda[layer].conv, 0, sizeof e->kda[layer].conv);
+    }
+    e->waiting = 0;
+    e->draft_past = 0;
+}

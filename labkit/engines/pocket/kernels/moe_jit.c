@@ -1,0 +1,47 @@
+// Routed experts, compiled for the exact shapes (-DMOE_HIDDEN, -DMOE_INTER): tiles of 16 rows, [k/32][16] scales then codes.
+#include "moe_abi.h"
+#include "simd.h"
+
+#define LOOKAHEAD 1536
+
+INLINE void tile_rows(const uint8_t *w, const int K, const int8_t *xq, const float *xs, const int32_t *xb, float *y, int ldy, const int M) {
+    const int groups = K / FP4_GROUP;
+    const uint8_t *codes = w + groups * TILE;
+    vf sum[NV * M];
+    UNROLL for (int i = 0; i < NV * M; i++) sum[i] = vf_zero();
+    for (int g = 0; g < groups; g++, codes += 256) {
+        UNROLL for (int line = 0; line < 256; line += 64) prefetch(codes + LOOKAHEAD + line);
+        UNROLL for (int v = 0; v < NV; v++) {
+            vi dot[M];
+            fp4_dot(codes + v * VL * 4, xq + g * FP4_GROUP, K, xb + g, groups, M, dot);
+            vf s = vf_from_e8m0(w + g * TILE + v * VL);
+            UNROLL for (int m = 0; m < M; m++)
+                sum[v * M + m] = vf_fma(vf_from(dot[m]), s * vf_set1(xs[m * groups + g]), sum[v * M + m]);
+        }
+    }
+    UNROLL for (int v = 0; v < NV; v++)
+        UNROLL for (int m = 0; m < M; m++) vf_store(y + m * ldy + v * VL, sum[v * M + m]);
+}
+
+#define ROWS(NAME, K, M)                                                                                              \
+    NOINLINE void NAME##_##M(const uint8_t *w, int tiles, const int8_t *xq, const float *xs, const int32_t *xb, float *y, int ldy) { \
+        for (int t = 0; t < tiles; t++, w += (K) / FP4_GROUP * (TILE + 256), y += TILE) tile_rows(w, K, xq, xs, xb, y, ldy, M); \
+    }
+#define SHAPE(NAME, K)                                                                                                \
+    ROWS(NAME, K, 1) ROWS(NAME, K, 2) ROWS(NAME, K, 3) ROWS(NAME, K, 4)                                               \
+    void NAME(const uint8_t *w, int n, int k, int row0, int row1, const int8_t *xq, const float *xs, const int32_t *xb, \
+              float *y, int ldy, int M, const uint8_t *next) {                                                        \
+        (void)n, (void)k;                                                                                             \
+        for (int line = 0; line < LOOKAHEAD; line += 64) prefetch(next + line);                                       \
+        w += (size_t)row0 / TILE * ((K) / FP4_GROUP) * (TILE + 256);                                                  \
+        for (; M > 0; M -= 4, xq += 4 * (K), xs += 4 * ((K) / FP4_GROUP), xb += 4 * ((K) / FP4_GROUP), y += 4 * ldy) { \
+            const int tiles = (row1 - row0) / TILE;                                                                   \
+            if (M == 1) NAME##_1(w, tiles, xq, xs, xb, y + row0, ldy);                                                \
+            else if (M == 2) NAME##_2(w, tiles, xq, xs, xb, y + row0, ldy);                                           \
+            else if (M == 3) NAME##_3(w, tiles, xq, xs, xb, y + row0, ldy);                                           \
+            else NAME##_4(w, tiles, xq, xs, xb, y + row0, ldy);                                                       \
+        }                                                                                                             \
+    }
+
+SHAPE(moe_gate_up, MOE_HIDDEN)
+SHAPE(moe_down, MOE_INTER)

@@ -1,0 +1,104 @@
+// Vectors of VL floats. Everything is written once over these; one header per instruction set supplies what C cannot say.
+// Sums keep one order whatever the number of tokens: that is what makes M=1 and M=4 bitwise equal.
+#pragma once
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define NOINLINE static __attribute__((noinline))
+#define UNROLL _Pragma("GCC unroll 16")
+#define TILE 16              // rows of a packed tile, in every variant, so that the packed layout is the same
+#define FP8_BLOCK 128        // an e4m3 scale covers 128 x 128 weights
+#define FP4_GROUP 32         // an MXFP4 scale covers 32 weights of a row
+
+#if defined(VARIANT_AVX512)
+#define VL 16
+#elif defined(VARIANT_AVX2)
+#define VL 8
+#else
+#define VL 4
+#endif
+#define NV (TILE / VL)       // vectors of a tile
+
+typedef float vf __attribute__((vector_size(4 * VL)));
+typedef int32_t vi __attribute__((vector_size(4 * VL)));
+typedef int16_t vh __attribute__((vector_size(4 * VL)));
+typedef uint16_t half_vu __attribute__((vector_size(2 * VL)));
+typedef uint8_t quarter_vu __attribute__((vector_size(VL)));
+typedef uint32_t vu __attribute__((vector_size(4 * VL)));
+
+INLINE vf vf_load(const float *p) { vf v; memcpy(&v, p, sizeof v); return v; }
+INLINE void vf_store(float *p, vf v) { memcpy(p, &v, sizeof v); }
+INLINE vi vi_load(const void *p) { vi v; memcpy(&v, p, sizeof v); return v; }
+INLINE vf vf_zero(void) { return (vf){0}; }
+// bfloat16 is the upper half of a float
+INLINE vf vf_from_bf16(const uint16_t *p) { half_vu h; memcpy(&h, p, sizeof h); return (vf)(__builtin_convertvector(h, vu) << 16); }
+// E8M0: 2^(s - 127); s = 0 gives 0 rather than 2^-127, which no weight needs
+INLINE vf vf_from_e8m0(const uint8_t *p) { quarter_vu q; memcpy(&q, p, sizeof q); return (vf)(__builtin_convertvector(q, vu) << 23); }
+
+#if defined(VARIANT_AVX512)
+#include "simd_avx512.h"
+#elif defined(VARIANT_AVX2)
+#include "simd_avx2.h"
+#elif defined(VARIANT_NEON)
+#include "simd_neon.h"
+#else
+#include "simd_portable.h"
+#endif
+
+#ifndef FP8_DECODE
+// Four e4m3 weights of a row per 32-bit lane -> four vectors. The payload lands on a float's low exponent bits, so each value
+// is scaled by 2^-120: activations carry FP8_X = 2^64 and block scales FP8_S = 2^56 to make up for it, exactly.
+#define FP8_X 0x1p64f
+#define FP8_S 0x1p56f
+INLINE void fp8_decode(vi q, vf out[4]) {
+    const vi mask = vi_set1((int32_t)0x87f00000);
+    vi high = (vi)((vh)q >> 4), low = (vi)((vh)((vh)q << 8) >> 4);
+    out[0] = (vf)((low << 16) & mask);
+    out[1] = (vf)((high << 16) & mask);
+    out[2] = (vf)(low & mask);
+    out[3] = (vf)(high & mask);
+}
+#endif
+
+// Two bfloat16 weights of a row per 32-bit lane
+INLINE void bf16_decode(vi q, vf out[2]) {
+    out[0] = (vf)(q << 16);
+    out[1] = (vf)(q & vi_set1((int32_t)0xffff0000));
+}
+
+INLINE float vf_sum(vf v) {
+    float s[VL];
+    memcpy(s, &v, sizeof v);
+    for (int half = VL / 2; half; half /= 2)
+        for (int i = 0; i < half; i++) s[i] += s[i + half];
+    return s[0];
+}
+INLINE float vf_largest(vf v) {
+    float s[VL], m;
+    memcpy(s, &v, sizeof v);
+    m = s[0];
+    for (int i = 1; i < VL; i++) m = s[i] > m ? s[i] : m;
+    return m;
+}
+
+// exp to about 1 ulp: 2^n times a degree-6 polynomial on |r| <= ln2/2; below -87 it gives 0
+INLINE vf vf_exp(vf x) {
+    x = vf_min(x, vf_set1(88.0f));
+    vf keep = (vf)((vi)x & (vi)(x > vf_set1(-87.0f))), live = (vf)((vi)vf_set1(1.0f) & (vi)(x > vf_set1(-87.0f)));
+    vf n = vf_round(keep * vf_set1(1.44269504088896341f));
+    vf r = vf_fma(n, vf_set1(-0.693359375f), keep);
+    r = vf_fma(n, vf_set1(2.12194440e-4f), r);
+    vf p = vf_set1(1.0f / 720);
+    p = vf_fma(p, r, vf_set1(1.0f / 120));
+    p = vf_fma(p, r, vf_set1(1.0f / 24));
+    p = vf_fma(p, r, vf_set1(1.0f / 6));
+    p = vf_fma(p, r, vf_set1(0.5f));
+    p = vf_fma(p, r, vf_set1(1.0f));
+    p = vf_fma(p, r, vf_set1(1.0f));
+    return p * (vf)((vi_from(n) + 127) << 23) * live;
+}
+INLINE vf vf_sigmoid(vf x) { return vf_set1(1.0f) / (vf_set1(1.0f) + vf_exp(-x)); }
+INLINE vf vf_silu(vf x) { return x / (vf_set1(1.0f) + vf_exp(-x)); }

@@ -1,0 +1,32 @@
+// NEON with the dot product instructions (Armv8.2-A and later): 4 lanes
+#include <arm_neon.h>
+
+INLINE vf vf_set1(float x) { return (vf)vdupq_n_f32(x); }
+INLINE vi vi_set1(int32_t x) { return (vi)vdupq_n_s32(x); }
+INLINE vf vf_fma(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+INLINE vf vf_max(vf a, vf b) { return (vf)vmaxq_f32((float32x4_t)a, (float32x4_t)b); }
+INLINE vf vf_min(vf a, vf b) { return (vf)vminq_f32((float32x4_t)a, (float32x4_t)b); }
+INLINE vf vf_round(vf a) { return (vf)vrndnq_f32((float32x4_t)a); }
+INLINE vi vi_from(vf a) { return (vi)vcvtnq_s32_f32((float32x4_t)a); }
+INLINE vf vf_from(vi a) { return (vf)vcvtq_f32_s32((int32x4_t)a); }
+INLINE void prefetch(const void *p) { __builtin_prefetch(p); }
+INLINE void relax(void) { __asm__ volatile("yield"); }
+
+// See simd_avx2.h for the layout; the dot product here takes signed tables, so there is no offset to take back.
+INLINE void fp4_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *bias, int ldb, const int M, vi *out) {
+    static const int8_t twice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    const int8x16_t table = vld1q_s8(twice);
+    int32x4_t a[4];
+    (void)bias, (void)ldb;
+    UNROLL for (int m = 0; m < M; m++) a[m] = vdupq_n_s32(0);
+    UNROLL for (int g = 0; g < 4; g++) {
+        uint8x16_t q = vld1q_u8(w + g * 64);
+        int8x16_t lo = vqtbl1q_s8(table, vandq_u8(q, vdupq_n_u8(15))), hi = vqtbl1q_s8(table, vshrq_n_u8(q, 4));
+        UNROLL for (int m = 0; m < M; m++) {
+            int8x16_t x0 = vreinterpretq_s8_s32(vld1q_dup_s32((const int32_t *)(x + m * ldx + g * 8)));
+            int8x16_t x1 = vreinterpretq_s8_s32(vld1q_dup_s32((const int32_t *)(x + m * ldx + g * 8 + 4)));
+            a[m] = vdotq_s32(vdotq_s32(a[m], lo, x0), hi, x1);
+        }
+    }
+    UNROLL for (int m = 0; m < M; m++) out[m] = (vi)a[m];
+}
