@@ -1,7 +1,7 @@
 """The engine's interface on the NumPy reference: real tokens of a tiny model, for tests of the HTTP face alone.
 
-Run as a program it is the server with this engine: `python reference_engine.py [server flags]`. POCKET_TEST_STEP_S in the
-environment makes every token take at least that many seconds, so that there is time to hang up on it.
+Run as a program it is the server with this engine: `python reference_engine.py [server flags]`. POCKET_TEST_STEP_S in
+the environment makes every token take at least that many seconds, so that there is time to hang up on it.
 """
 
 import os
@@ -79,8 +79,8 @@ class Generation:
 
     @property
     def stats(self):
-        return SimpleNamespace(prompt_tokens=self._prompt, completion_tokens=len(self._tokens),
-                               finish_reason=self._reason, verify_ct=0, correct_drafts=0, proposed_drafts=0, histogram=[])
+        return SimpleNamespace(prompt_tokens=self._prompt, completion_tokens=len(self._tokens), verify_ct=0,
+                               finish_reason=self._reason, correct_drafts=0, proposed_drafts=0, histogram=[])
 
     def __del__(self):
         os.close(self._read)

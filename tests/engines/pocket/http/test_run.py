@@ -1,0 +1,125 @@
+"""A run's pieces, from a generation whose tokens come when the test says so."""
+
+import asyncio
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from labkit.engines.pocket.engine import Sampling
+from labkit.engines.pocket.http.run import Run
+from labkit.engines.pocket.protocol import Job
+from labkit.engines.pocket.tokenizer import Tokenizer
+
+
+class Scripted:
+    """A generation in the hands of the test."""
+
+    def __init__(self):
+        self.tokens, self.done, self.cancelled = [], False, False
+        self.stats = SimpleNamespace(finish_reason=None, verify_ct=2, correct_drafts=3, proposed_drafts=6,
+                                     histogram=[0, 1])
+        self.read, self.write = os.pipe()
+
+    def give(self, *tokens: int, reason: str | None = None):
+        self.tokens += tokens
+        self.stats.finish_reason, self.done = reason, reason is not None
+        os.write(self.write, b"x")
+
+    def poll(self, start=0):
+        return self.tokens[start:]
+
+    def fileno(self):
+        return self.read
+
+    def drain(self):
+        os.read(self.read, 4096)
+
+    def cancel(self):
+        self.cancelled = True
+        if not self.done:
+            self.give(reason="abort")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder):
+    return Tokenizer(folder)
+
+
+def run(tokenizer, script, **job):
+    """Run the coroutine function `script(generation, run)` with a fresh Run."""
+    async def main():
+        generation = Scripted()
+        sampling = Sampling(max_new_tokens=50)
+        made = Run(generation, Job(prompt=[1, 2], sampling=sampling, **job), tokenizer, 0.0, frozenset({1}))
+        try:
+            return await script(generation, made)
+        finally:
+            await made.close()
+    return asyncio.run(main())
+
+
+def test_tokens_that_came_together_are_one_piece(tokenizer):
+    async def script(generation, run):
+        generation.give(20, 21, 22)
+        first = await run.next()
+        generation.give(23)
+        generation.give(24, reason="length")
+        return first, await run.next(), await run.next()
+    first, second, third = run(tokenizer, script)
+    assert (first.ids, first.last) == ([20, 21, 22], False)
+    assert (second.ids, second.last) == ([23, 24], True)
+    assert third is None
+
+
+def test_next_waits_for_tokens(tokenizer):
+    async def script(generation, run):
+        asyncio.get_running_loop().call_later(0.05, generation.give, 20)
+        return await asyncio.wait_for(run.next(), 5)
+    assert run(tokenizer, script).ids == [20]
+
+
+def test_half_a_character_waits_and_is_marked_at_the_end(tokenizer):
+    ids = tokenizer.encode("🙂")
+
+    async def script(generation, run):
+        generation.give(*ids[:1])
+        first = await run.next()
+        generation.give(*ids[1:])
+        second = await run.next()
+        generation.give(ids[0], reason="length")
+        return first, second, await run.next()
+    assert [p.text for p in run(tokenizer, script)] == ["", "🙂", "\ufffd"]
+
+
+def test_a_stop_string_cancels_and_drops_the_tokens_behind_it(tokenizer):
+    ids = [tokenizer.encode(c)[0] for c in "abcde"]
+
+    async def script(generation, run):
+        generation.give(*ids)
+        piece = await run.next()
+        return piece, run.finish, generation.cancelled
+    piece, finish, cancelled = run(tokenizer, script, stops=("bc",))
+    assert (piece.text, piece.ids, piece.last, cancelled) == ("a", ids[:3], True, True)
+    assert finish == {"type": "stop", "matched": "bc"}
+
+
+def test_the_end_token_is_reported_but_not_spoken(tokenizer):
+    async def script(generation, run):
+        generation.give(*tokenizer.encode("a"), 1)          # the end token comes before the end is known
+        first = await run.next()
+        generation.give(reason="stop")
+        return first, await run.next(), run.finish
+    first, last, finish = run(tokenizer, script, skip_special_tokens=False)
+    assert first.text == "a" and first.ids[-1] == 1
+    assert last.text == "" and finish == {"type": "stop", "matched": 1}
+
+
+def test_speculation_is_reported_under_sglangs_names(tokenizer):
+    async def script(generation, run):
+        generation.give(20, 21, 22, 23, 24, reason="length")
+        await run.next()
+        return run.speculation
+    assert run(tokenizer, script) == {
+        "spec_accept_rate": 0.5, "spec_accept_length": 2.5, "spec_num_correct_drafts": 3, "spec_num_proposed_drafts": 6,
+        "spec_verify_ct": 2, "spec_correct_drafts_histogram": [0, 1]}
