@@ -194,18 +194,19 @@ def _account(c: ModelConfig, shape: Shape, recipe: Recipe, what: str, tensors: I
              caches: Iterable[Cache], context: int, tokens: int, distinct: float, recurrent: int,
              convolution: int) -> Account:
     groups: dict[str, Group] = {}
-    largest: dict[str, float] = {}
+    by_format: dict[str, dict[str, float]] = {}
     for t in tensors:
         form = recipe.of(t.role)
         size, count = _read(t, form, tokens, distinct)
         line = groups.get(t.group) or Group(t.group, 0.0, 0.0, form.name)
         payload = count * size.payload
+        shares = by_format.setdefault(t.group, {})
+        shares[form.name] = shares.get(form.name, 0.0) + payload
         groups[t.group] = replace(
             line, payload_bytes=line.payload_bytes + payload, scale_bytes=line.scale_bytes + count * size.scale,
             padding_bytes=line.padding_bytes + count * size.padding,
             parameters=line.parameters + payload * 8 / form.bits,
-            format=form.name if payload > largest.get(t.group, 0.0) else line.format)
-        largest[t.group] = max(payload, largest.get(t.group, 0.0))
+            format=max(shares, key=shares.get))
     kv = sum(cache.values_read(context) for cache in caches) * recipe.kv.bits / 8
     return Account(
         c.name, c.source, what, context, tokens, distinct, recipe,

@@ -1,0 +1,140 @@
+import pytest
+import shapes
+
+from labkit import catalog
+from labkit.catalog.config import ModelConfig
+from labkit.errors import BadInput
+from labkit.roofline.recipe import recipe_of
+from labkit.roofline.tensors import Role
+
+
+def recipe(quantisation=None, **fields):
+    config = shapes.BAILING | fields
+    return recipe_of(config if quantisation is None else config | {"quantization_config": quantisation}).as_dict()
+
+
+PLAIN = dict.fromkeys(("experts", "dense", "absorbed", "head", "embedding", "small", "kv", "convolution"), "bf16") | {
+    "router": "fp32",
+    "state": "fp32",
+}
+
+
+@pytest.mark.parametrize(
+    "quantisation, changed",
+    [
+        (None, {}),
+        (
+            {"quant_method": "fp8", "weight_block_size": [128, 128]},
+            {"dense": "fp8-block128", "experts": "fp8-block128"},
+        ),
+        (
+            {"quant_method": "fp8", "weight_block_size": [64, 128]},
+            {"dense": "fp8-block64x128", "experts": "fp8-block64x128"},
+        ),
+        ({"quant_method": "fp8"}, {"dense": "fp8-tensor", "experts": "fp8-tensor"}),
+        (
+            {"quant_method": "fp8", "weight_block_size": [128, 128], "routed_experts_quant_method": "mxfp4"},
+            {"dense": "fp8-block128", "experts": "mxfp4"},
+        ),
+        (
+            {"quant_method": "fp8", "routed_experts_quant_method": "mxfp4", "routed_experts_group_size": 32},
+            {"dense": "fp8-tensor", "experts": "mxfp4"},
+        ),
+        ({"quant_method": "mxfp4"}, {"experts": "mxfp4"}),
+        (
+            {"quant_method": "gptq", "bits": 4, "group_size": 128},
+            {"dense": "int4-g128", "experts": "int4-g128", "absorbed": "int4-g128"},
+        ),
+        (
+            {"quant_method": "awq", "bits": 8, "group_size": 64},
+            {"dense": "int8-g64", "experts": "int8-g64", "absorbed": "int8-g64"},
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 32}}},
+            },
+            {"dense": "int4-g32", "experts": "int4-g32", "absorbed": "int4-g32"},
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "ignore": ["re:.*attention.*"],
+                "config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 32}}},
+            },
+            {"experts": "int4-g32"},
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "ignore": ["re:.*self_attn.*", "lm_head"],
+                "config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 32}}},
+            },
+            {"experts": "int4-g32"},
+        ),
+    ],
+)
+def test_recipes_of_configs(quantisation, changed):
+    assert recipe(quantisation) == PLAIN | changed
+
+
+def test_dtypes():
+    assert recipe(router_dtype="float32")["router"] == "fp32"
+    assert recipe(router_dtype=None)["router"] == "bf16"
+    assert recipe(torch_dtype="float16", router_dtype="bf16") == dict.fromkeys(PLAIN, "fp16") | {"state": "fp32"}
+    no_dtype = {k: v for k, v in shapes.BAILING.items() if k != "torch_dtype"}
+    assert recipe_of(no_dtype | {"dtype": "float32"}).dense.name == "fp32"
+    assert recipe_of(no_dtype).dense.name == "bf16"
+    with pytest.raises(BadInput, match="torch_dtype.*bfloat16, float16, float32"):
+        recipe(torch_dtype="int4")
+
+
+@pytest.mark.parametrize(
+    "quantisation, what",
+    [
+        ("fp8", "quantization_config"),
+        ({}, "quant_method"),
+        ({"quant_method": "exotic"}, "quant_method.*'gptq'"),
+        ({"quant_method": "fp8", "weight_block_size": [128]}, "weight_block_size"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 0]}, "weight_block_size"),
+        ({"quant_method": "fp8", "weight_block_size": 128}, "weight_block_size"),
+        ({"quant_method": "fp8", "routed_experts_quant_method": "int4"}, "routed_experts_quant_method"),
+        (
+            {"quant_method": "fp8", "routed_experts_quant_method": "mxfp4", "routed_experts_group_size": 16},
+            "group_size",
+        ),
+        ({"quant_method": "gptq", "bits": 3, "group_size": 128}, "bits"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group"),
+        ({"quant_method": "awq", "bits": 4, "group_size": True}, "group"),
+        ({"quant_method": "awq", "bits": 4}, "group"),
+        ({"quant_method": "compressed-tensors"}, "config_groups"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"a": {}, "b": {}}}, "config_groups"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"a": None}}, "bits"),
+    ],
+)
+def test_quantisation_that_is_not_known(quantisation, what):
+    with pytest.raises(BadInput, match=what):
+        recipe(quantisation)
+
+
+def test_roles_and_overrides():
+    r = recipe_of(catalog.model("ling-3.0-flash").config)
+    names = {role: r.of(role).name for role in Role}
+    assert names == {
+        Role.EXPERTS: "mxfp4",
+        Role.EXPERT_BIAS: "bf16",
+        Role.DENSE: "fp8-block128",
+        Role.ABSORBED: "bf16",
+        Role.ROUTER: "fp32",
+        Role.HEAD: "bf16",
+        Role.EMBEDDING: "bf16",
+        Role.SMALL: "bf16",
+    }
+    assert r.of(Role.ABSORBED, on_disk=True).name == "fp8-block128"
+    assert r.of(Role.DENSE, on_disk=True).name == "fp8-block128"
+    changed = r.with_formats(head="fp8-row", experts=None, kv="fp8-tensor")
+    assert (changed.head.name, changed.experts.name, changed.kv.name) == ("fp8-row", "mxfp4", "fp8-tensor")
+    with pytest.raises(BadInput, match="recipe.*heads"):
+        r.with_formats(heads="bf16")
+    overridden = recipe_of(ModelConfig(shapes.BAILING, formats={"small": "fp32"}))
+    assert overridden.small.name == "fp32" and overridden.dense.name == "bf16"
