@@ -78,6 +78,7 @@ def load_params(source: str | Path | dict, also: dict[str, check.Check] | None =
     value and what is accepted, for unknown names too. Environment: nothing is read from it.
     """
     given = dict(source) if isinstance(source, dict) else _read(Path(source))
+    given.pop("notebooks", None)  # a file's section of single notebooks' values: labkit.batch reads it
     given.update({k: v for k, v in changes.items() if v is not None})
     known = {**_KNOWN, **(also or {})}
     got = check.mapping("", given, known)
