@@ -66,18 +66,19 @@ def run(
     given: dict[str, object],
     out_dir: Path,
     *,
+    over: dict[str, object] | None = None,
     cell_timeout_s: int = CELL_TIMEOUT_S,
     say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> Run:
-    """Execute each notebook with the given parameters and write `report.html`.
+    """Execute each notebook with the given parameters (and `over` above all of them) and write `report.html`.
 
     Every value is checked before the first kernel starts (BadInput). A notebook that fails does not stop the next; its
     file says so in `metadata.labkit`. The kernels work in the run's directory, so records land in `records/` there.
     """
-    names = schema.unknown(notebooks, given)
+    names = schema.unknown(notebooks, {**given, **(over or {})})
     if names:
         raise BadInput("params", names[0], "a parameter of the lab or of " + ", ".join(n.stem for n in notebooks))
-    plans = [(notebook, schema.check_values(notebook, given)) for notebook in notebooks]
+    plans = [(n, schema.check_values(n, {**schema.for_notebook(n, given), **(over or {})})) for n in notebooks]
     stem = notebooks[0].stem if len(notebooks) == 1 else f"{len(notebooks)}-notebooks"
     directory = _fresh(out_dir, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{stem}")
     done = Run(directory)

@@ -90,7 +90,23 @@ def check_values(notebook: Path, given: dict[str, object]) -> dict[str, object]:
     return values
 
 
+def for_notebook(notebook: Path, given: dict[str, object]) -> dict[str, object]:
+    """The values of a parameters file for one notebook: its own lines in the section `notebooks` over the common ones.
+
+    Raises BadInput for a section that is no mapping of notebooks to mappings.
+    """
+    section = given.get("notebooks") or {}
+    if not isinstance(section, dict) or not all(isinstance(v, dict) for v in section.values()):
+        raise BadInput("notebooks", section, "a mapping of notebook names to their parameters")
+    own = section.get(notebook.stem, {})
+    names = parameters_of(notebook)
+    for name, value in own.items():
+        if name not in names:
+            raise BadInput(f"notebooks.{notebook.stem}.{name}", value, "one of " + ", ".join(names))
+    return {**{k: v for k, v in given.items() if k != "notebooks"}, **own}
+
+
 def unknown(notebooks: list[Path], given: dict[str, object]) -> list[str]:
     """Names in a parameters file that neither the lab nor any of these notebooks knows: most likely misspelt."""
-    known = set(COMMON).union(*(parameters_of(n) for n in notebooks))
+    known = {"notebooks", *COMMON}.union(*(parameters_of(n) for n in notebooks))
     return [name for name in given if name not in known]

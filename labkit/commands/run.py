@@ -24,9 +24,11 @@ def main(args: argparse.Namespace) -> int:
     from labkit.params import _read
 
     given = _read(Path(args.params)) if args.params else {}
-    given |= {name: yaml.safe_load(value) for name, value in args.set}
-    out_dir = Path(str(given.get("out_dir", "outputs")))
-    done = runner.run(runner.find(args.notebooks, Path(args.folder)), given, out_dir, cell_timeout_s=args.timeout)
+    over = {name: yaml.safe_load(value) for name, value in args.set}
+    out_dir = Path(str({**given, **over}.get("out_dir", "outputs")))
+    done = runner.run(
+        runner.find(args.notebooks, Path(args.folder)), given, out_dir, over=over, cell_timeout_s=args.timeout
+    )
     if args.json:
         print(json.dumps(_document(done), indent=1))
     else:

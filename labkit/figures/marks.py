@@ -56,7 +56,7 @@ def add_points(
     if len(tiers) > 1:
         raise ValueError(f"one trace, one tier: {name} has {', '.join(sorted(tiers))}")
     tier = tiers.pop() if tiers else Tier.MEASURED
-    marker = TIERS[tier].marker if tier is not Tier.MEASURED else look.marker
+    marker = look.marker if tier is Tier.MEASURED else _variant(TIERS[tier].marker, look)
     figure.add_scatter(
         x=list(x),
         y=[p.to(unit).value for p in points],
@@ -68,6 +68,20 @@ def add_points(
         hovertext=[hover(p, name) for p in points],
         hoverinfo="text",
     )
+
+
+def _variant(marker: str, look: Series) -> str:
+    """The tier's shape, told apart between series: all derived points are diamonds, of different kinds."""
+    if marker != "diamond-open":
+        return marker
+    kinds = {
+        "square": "diamond-cross-open",
+        "diamond": "diamond-open-dot",
+        "triangle-up": "diamond-x-open",
+        "cross": "diamond-tall-open",
+        "x": "diamond-wide-open",
+    }
+    return kinds.get(look.marker, marker)
 
 
 def add_level(figure: go.Figure, x: Sequence, level: Evidence, *, unit: str, name: str, look: Series) -> None:

@@ -130,3 +130,50 @@ def context_sweep(
 
 def _tokens(n: int) -> str:
     return f"{n / 1024:g}K" if n >= 1024 and n % 128 == 0 else str(n)
+
+
+def starts(items: Sequence[tuple[str, float, float | None]], *, title: str = "Start of each engine") -> go.Figure:
+    """Seconds until each engine was ready, and how much of them it spent compiling (as it says itself).
+
+    items: (arm, start in s, compile in s or None). Single values: an engine starts once a run, so there is no interval.
+    """
+    figure = new(
+        title,
+        y="seconds, one start each",
+        alt="; ".join(f"{n}: ready after {s:.2f} s" + (f", compiling {c:.2f} s" if c else "") for n, s, c in items)
+        + ".",
+    )
+    names = [n for n, _, _ in items]
+    rest = [max(0.0, s - (c or 0.0)) for _, s, c in items]
+    figure.add_bar(x=names, y=[c or 0.0 for _, _, c in items], name=tier_name("compiling", "measured"))
+    figure.add_bar(x=names, y=rest, name=tier_name("loading and the rest", "measured"), marker_pattern_shape="/")
+    figure.update_layout(barmode="stack")
+    return figure
+
+
+def arrivals(rows: Sequence[dict], *, title: str = "Tokens as they arrive") -> go.Figure:
+    """Cumulative tokens over the time since a request was sent, one line a request: the slope is the decode speed.
+
+    rows: recorded requests with chunk_times (s) and chunk_tokens.
+    """
+    figure = new(
+        title,
+        x="milliseconds since the request was sent",
+        y="tokens received",
+        alt="; ".join(
+            f"request {i + 1}: {r['output_tokens']} tokens in {r['latency_s']:.2f} s" for i, r in enumerate(rows)
+        )
+        + ".",
+    )
+    for index, row in enumerate(rows):
+        look = series(index)
+        figure.add_scatter(
+            x=[1e3 * t for t in row["chunk_times"]],
+            y=row["chunk_tokens"],
+            mode="lines",
+            line=dict(color=look.colour, dash=look.dash, shape="hv"),
+            name=tier_name(f"request {index + 1}", "measured"),
+            hovertemplate="%{y} tokens after %{x:.1f} ms<extra>● measured</extra>",
+        )
+    figure.update_layout(yaxis_rangemode="tozero", xaxis_rangemode="tozero")
+    return figure

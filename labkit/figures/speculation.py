@@ -134,27 +134,47 @@ def cost_by_tokens(
 
 
 def speedups(
-    items: Sequence[tuple[str, Evidence | None, Evidence | None]], *, title: str = "Speed-up over plain decoding"
+    items: Sequence[tuple[str, Evidence | None, Evidence | None]],
+    *,
+    reported: Sequence[tuple[str, Evidence]] = (),
+    guess: float | None = None,
+    title: str = "Speed-up over plain decoding",
 ) -> go.Figure:
-    """For each setting: S = a / c as the law says, and TPOT plain over TPOT with speculation, as measured.
+    """For each setting a speed-up as predicted and as measured; published ones and the reader's guess beside.
 
-    items: (name, predicted S, measured speed-up); either may be None.
+    items: (name, predicted, measured); either may be None. guess: drawn at the last item.
     """
     figure = new(
         title,
-        y="times faster than plain",
+        y="times faster",
         alt="; ".join(
-            f"{n}: " + ", ".join(f"{w} {e.value:.2f}" for w, e in (("predicted", p), ("measured", m)) if e)
+            f"{n}: "
+            + (", ".join(f"{w} {e.value:.2f}" for w, e in (("predicted", p), ("measured", m)) if e) or "not yet")
             for n, p, m in items
         )
         + ".",
     )
     order = [n for n, _, _ in items]
-    figure.update_xaxes(type="category", categoryorder="array", categoryarray=order)
-    for name, index, look in (("S predicted", 1, SERIES[4]), ("speed-up from measured times", 2, SERIES[0])):
-        there = [(i[0], i[index]) for i in items if i[index] is not None]
-        if there:
-            add_points(figure, [n for n, _ in there], [e for _, e in there], unit="1", name=name, look=look)
+    figure.update_xaxes(type="category", categoryorder="array", categoryarray=order, range=[-0.6, len(order) - 0.4])
+    sides = (
+        ([(n, e) for n, e, _ in items], "predicted", SERIES[4]),
+        ([(n, e) for n, _, e in items], "from measured times", SERIES[0]),
+        (list(reported), "reported elsewhere", SERIES[5]),
+    )
+    for pairs, name, look in sides:
+        there = [(n, e) for n, e in pairs if e is not None]
+        for tier in dict.fromkeys(e.tier for _, e in there):
+            same = [(n, e) for n, e in there if e.tier == tier]
+            add_points(figure, [n for n, _ in same], [e for _, e in same], unit="1", name=name, look=look)
+    if guess is not None:
+        figure.add_scatter(
+            x=[order[-1]],
+            y=[guess],
+            mode="markers",
+            name="your guess ✎",
+            marker=dict(symbol="star-open", size=13, color=SERIES[4].colour),
+            hovertemplate="your guess: %{y}<extra></extra>",
+        )
     figure.add_hline(
         y=1, line=dict(color=VERMILION, width=1.5), annotation_text="no gain", annotation_position="top left"
     )

@@ -9,7 +9,7 @@ from labkit.engines.attach import Attached
 from labkit.engines.config import EngineConfig
 from labkit.engines.process import EngineProcess, Event
 
-SIDE_BY_SIDE = 4  # engines of one comparison that may be in memory together
+SIDE_BY_SIDE = 8  # engines of one comparison that may be in memory together
 Running = EngineProcess | Attached
 
 
@@ -57,11 +57,24 @@ class Pool:
             for config, digest in zip(configs, wanted, strict=True):
                 engine = self.get(config)
                 if engine is None:
-                    engine = process.start(config, run_dir, on_event, beside=bool(found), cancel=cancel)
+                    engine = self._start(config, run_dir, on_event, beside=bool(found), cancel=cancel)
                     self._running[digest] = engine
                     self.starts[digest] = engine.start_seconds
                 found.append(engine)
             return found
+
+    def _start(self, config: EngineConfig, run_dir: Path, on_event, *, beside: bool, cancel) -> Running:
+        """Start it, or attach to the same one where another notebook owns it."""
+        try:
+            return process.start(config, run_dir, on_event, beside=beside, cancel=cancel)
+        except process.Owned as e:
+            same = [o for o in e.owner.engines if o.get("digest") == config.digest() and o.get("ready")]
+            if e.owner.mine or not same:
+                raise
+            url = same[-1]["url"]
+            return process.start(
+                EngineConfig(engine="attach", url=url, api_key_env=config.api_key_env), run_dir, on_event
+            )
 
     def needs_start(self, config: EngineConfig) -> bool:
         """Would measuring this configuration start an engine?"""

@@ -76,6 +76,9 @@ class Experiment:
         """What Sweep measures: the whole curve. Empty where there is no sweep."""
         return []
 
+    def after(self, pool) -> None:
+        """Whatever is asked of the running engines once a measurement has ended (labkit.panels.engines.Pool)."""
+
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         """What is expected, from bytes and from reference arms, never from the arm that it is about."""
         return []

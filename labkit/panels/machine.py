@@ -20,7 +20,9 @@ def bandwidth(machine: str, threads: int = 1) -> Evidence:
         return probe.bandwidth(threads)
     from labkit import catalog
 
-    return catalog.machine(machine).bandwidth
+    # A nominal figure is nobody's measurement: what memory sustained is the better roof where it is known.
+    found = catalog.machine(machine)
+    return found.sustained or found.bandwidth
 
 
 def account(config: EngineConfig, *, context: int, tokens: int = 1, model: str | None = None) -> "Account":
@@ -47,3 +49,20 @@ def round_bytes(config: EngineConfig, *, context: int, steps: int, tokens: int, 
         total, "B", f"verify {verify.total_bytes / 1e6:.2f} MB + {steps} drafts of {draft.total_bytes / 1e6:.2f} MB",
         (spec(context, "token", verify.source), spec(tokens, "token", "setting: draft tokens")),
     )  # fmt: skip
+
+
+def reported(result: str, metric: str) -> Evidence:
+    """A published number by the catalog's id of its result, e.g. ("synthetic-kernels", "tpot")."""
+    from labkit import catalog
+
+    return catalog.result(result).metrics[metric]
+
+
+def active_parameters(config: EngineConfig) -> Evidence:
+    """Parameters that one token uses, from the model's config (derived)."""
+    from labkit import catalog
+    from labkit.roofline.account import simple
+
+    found = catalog.load_config(config.model)
+    value = simple(found).active_parameters
+    return derived(value, "param", "sum of the tensors that one token uses", (spec(1, "token", found.source),))

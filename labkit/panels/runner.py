@@ -151,7 +151,7 @@ class Runner:
             ]  # fmt: skip
             first = block.arms[0].params
             fresh: dict[str, list[dict]] = {a.name: [] for a in block.arms}
-            prompts = _prompts(first)
+            prompts = prompts_of(first)
             began = time.monotonic()
             progress.text = "warming up"
             yield progress
@@ -237,7 +237,7 @@ def _turned(blocks: list[Block]) -> list[Block]:
     return there + back
 
 
-def _prompts(params) -> list[workloads.Prompt]:
+def prompts_of(params) -> list[workloads.Prompt]:
     tokenizer: str | Path | None = params.tokenizer
     if tokenizer is None and params.engine.model != "pocket" and Path(params.engine.model).is_dir():
         tokenizer = params.engine.model

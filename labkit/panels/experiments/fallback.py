@@ -1,0 +1,144 @@
+"""06: the draft shares the head's tensor but not its scales: no error anywhere, and how to catch it all the same."""
+
+from collections.abc import Mapping
+
+import plotly.graph_objects as go
+
+from labkit.engines import ladder
+from labkit.engines.config import EngineConfig
+from labkit.errors import BadInput
+from labkit.evidence import Evidence
+from labkit.figures import decode, runs, speculation
+from labkit.panels import machine
+from labkit.panels.experiment import Experiment, present, waiting
+from labkit.panels.results import Arm, Result, cost, speedup
+from labkit.panels.settings import Guess
+from labkit.panels.words import Line
+from labkit.roofline import speculation as law
+
+NAMES = ("plain", "mtp, healthy", "mtp, head broken")
+
+
+class Fallback(Experiment):
+    """Plain decoding, healthy drafting, and drafting with the head shared as a bare tensor (a fault set here)."""
+
+    name = "06_silent_fallback"
+    guess = Guess(
+        "The draft reads the FP8 head wrongly. What accept length will the engine report?", "tokens", 1, 17, 0.05
+    )
+
+    def arms(self) -> list[Arm]:
+        config = self.params.engine
+        if config.engine != "pocket":
+            raise BadInput("engine", config.engine, "pocket: only the pocket engine injects this fault on request")
+        plain, drafting = ladder.rung(config, "fp8-head"), ladder.rung(config, "mtp")
+        broken: EngineConfig = drafting.but(faults=["bare-head"])
+        titles = ("FP8 head, no drafting", "the draft shares the whole head", "the draft shares only its tensor")
+        return [
+            self.arm(n, t, c) for n, t, c in zip(NAMES, titles, (plain, drafting, broken), strict=True)
+        ]  # fmt: skip
+
+    def predictions(self, results: Mapping[str, Result]) -> list[Line]:
+        lines: list[Line] = [
+            ("accept length if no draft is ever right", "1.00", "◇ derived: each round still yields its bonus token"),
+            (
+                "reported on DGX Spark: a",
+                machine.reported("fallback", "accept_length"),
+                "the same fault, found by its TPOT",
+            ),
+            (
+                "reported on DGX Spark: speed",
+                machine.reported("fallback", "decode"),
+                "baseline there: 37.8 tok/s (GSM8K)",
+            ),
+        ]
+        pair = present(results, NAMES[:2])
+        if len(pair) == 2:
+            c = cost(pair[1], pair[0])
+            lines += [
+                ("c of a healthy round", c, ""),
+                (
+                    "TPOT predicted at a = 1",
+                    law.fallback_tpot(pair[0].tpot, c),
+                    "every round costs c and yields one token",
+                ),
+            ]
+        return lines
+
+    def predicted(self, results: Mapping[str, Result]) -> Evidence | None:
+        pair = present(results, NAMES[:2])
+        return law.fallback_tpot(pair[0].tpot, cost(pair[1], pair[0])) if len(pair) == 2 else None
+
+    def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
+        found = present(results, NAMES)
+        drafting = [r for r in found if r.accept is not None]
+        predicted = self.predicted(results)
+        base = present(results, NAMES[:1])
+        return [
+            decode.tpot(
+                [(r.name, r.tpot) for r in found],
+                predicted=[(NAMES[2], predicted)] if predicted else [],
+                arms=NAMES,
+            ),
+            speculation.ac_plane([(r.name, r.accept, cost(r, base[0])) for r in drafting])
+            if drafting and base
+            else waiting("Yield a over cost c"),
+            speculation.by_position([(r.name, r.histogram) for r in drafting])
+            if drafting
+            else waiting("Which drafts are accepted"),
+            runs.run_order({r.name: r.rows for r in found}) if found else waiting("Every request in the order it ran"),
+        ]
+
+    def findings(self, results: Mapping[str, Result]) -> list[Line]:
+        found = present(results, NAMES)
+        lines: list[Line] = []
+        for r in found:
+            lines.append((f"TPOT, {r.name}", r.tpot, r.arm.title))
+            if r.accept is not None:
+                lines.append((f"accept length, {r.name}", r.accept, ""))
+        if self.guessed is not None and len(found) == 3:
+            lines.append(
+                ("your guess of the accept length", f"{self.guessed:g}", f"measured {found[2].accept.value:.2f}")
+            )
+        predicted = self.predicted(results)
+        if predicted is not None and len(found) == 3:
+            off = predicted.value / found[2].tpot.value - 1
+            lines.append(("TPOT predicted at a = 1", predicted, f"{off:+.1%} against measured"))
+        for check, passed, why in self.checks(results):
+            lines.append((check, "passes" if passed else "FAILS", why))
+        return lines or [("nothing measured yet", "", "press Run")]
+
+    def checks(self, results: Mapping[str, Result]) -> list[tuple[str, bool, str]]:
+        """The two signs that catch the fault without an error message, for the healthy and the broken arm."""
+        found = present(results, NAMES)
+        if len(found) < 3:
+            return []
+        out = []
+        for r in found[1:]:
+            gain = speedup(r, found[0])
+            out += [
+                (f"accept length above 1, {r.name}", r.accept.low > 1.05, f"a = {r.accept.value:.2f}"),
+                (f"faster than without drafting, {r.name}", gain.low > 1, f"{gain.value:.2f} times plain"),
+            ]
+        return out
+
+    def verdict(self, results: Mapping[str, Result]) -> list[str]:
+        checks = self.checks(results)
+        if not checks:
+            return []
+        healthy, broken = checks[:2], checks[2:]
+        caught = [c for c, passed, _ in broken if not passed]
+        false = [c for c, passed, _ in healthy if not passed]
+        said = present(results, NAMES)[2].info
+        out = [
+            "The broken engine started, answered every request with HTTP 200 and logged no error: its"
+            f" /server_info still says speculative_algorithm {said.get('speculative_algorithm')!r}.",
+            f"Caught by: {'; '.join(caught)}." if caught else "Not caught: neither sign shows the fault on this load.",
+        ]
+        if false:
+            out.append(f"The healthy arm fails too ({'; '.join(false)}): on this load that sign alone proves nothing.")
+        out.append(
+            "An accept length of 1.00 names the symptom, not the cause: a wrong head, a wrong draft layer and a wrong"
+            " position look alike. The cause is found by comparing how the draft reads the head."
+        )
+        return out

@@ -1,0 +1,96 @@
+"""07: the reader's own kind of load: sampled text that ends by itself, whole latencies instead of tokens alone."""
+
+from collections.abc import Mapping
+
+import plotly.graph_objects as go
+
+from labkit.engines import ladder
+from labkit.figures import decode, runs, speculation
+from labkit.panels import machine
+from labkit.panels.experiment import COUNT, REPEATS, WORKLOAD, Experiment, present, waiting
+from labkit.panels.results import Arm, Result, speedup
+from labkit.panels.settings import Guess
+from labkit.panels.words import Line
+
+NAMES = ("baseline", "all three")
+
+
+class RealLoad(Experiment):
+    """The baseline against all three changes on outputs of the model's own length."""
+
+    name = "07_real_load"
+    guess = Guess("How many times faster will a token be with all three changes on this load?", "times", 0.1, 20, 0.05)
+    settings = (WORKLOAD, COUNT, REPEATS)
+
+    def arms(self) -> list[Arm]:
+        config = self.params.engine
+        pair = (ladder.rung(config, "baseline"), ladder.rung(config, "mtp"))
+        titles = ("before any change", "kernels, FP8 head and drafting")
+        return [
+            self.arm(n, t, c, output_tokens=None) for n, t, c in zip(NAMES, titles, pair, strict=True)
+        ]  # fmt: skip
+
+    def predictions(self, results: Mapping[str, Result]) -> list[Line]:
+        before, after = (machine.reported(f"gsm8k-{n}", "tpot") for n in ("baseline", "all"))
+        short, quick = (machine.reported(f"synthetic-{n}", "tpot") for n in ("baseline", "mtp"))
+        return [
+            ("reported speed-up, synthetic load", short / quick, "DGX Spark, greedy, 32K in and 2K out"),
+            ("reported speed-up, GSM8K", before / after, "the same machine on sampled chains of thought"),
+            (
+                "reported accept length, GSM8K",
+                machine.reported("gsm8k-all", "accept_length"),
+                "3.90 on the synthetic load",
+            ),
+        ]
+
+    def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
+        found = present(results, NAMES)
+        drafting = [r for r in found if r.accept is not None]
+        return [
+            decode.tpot([(r.name, r.tpot) for r in found], arms=NAMES),
+            runs.latency_ecdf([(r.name, [row["latency_s"] for row in r.used]) for r in found])
+            if found
+            else waiting("End-to-end latency"),
+            speculation.by_position([(r.name, r.histogram) for r in drafting])
+            if drafting
+            else waiting("Which drafts are accepted"),
+        ]
+
+    def findings(self, results: Mapping[str, Result]) -> list[Line]:
+        lines: list[Line] = []
+        found = present(results, NAMES)
+        for r in found:
+            tokens = [row["output_tokens"] for row in r.used]
+            latencies = sorted(row["latency_s"] for row in r.used)
+            lines += [
+                (f"TPOT, {r.name}", r.tpot, r.arm.title),
+                (f"TTFT, {r.name}", r.ttft, ""),
+                (
+                    f"latency P50 / P95, {r.name}",
+                    f"{_at(latencies, 0.5):.2f} / {_at(latencies, 0.95):.2f} s",
+                    "● measured",
+                ),
+                (f"mean output, {r.name}", f"{sum(tokens) / len(tokens):.0f} tokens", "● measured"),
+            ]
+            if r.accept is not None:
+                lines.append((f"accept length, {r.name}", r.accept, ""))
+        if len(found) == 2:
+            gain = speedup(found[1], found[0])
+            lines.append(("speed-up of a token", gain, ""))
+            if self.guessed is not None:
+                lines.append(("your guess of the speed-up", f"{self.guessed:g}", f"measured {gain.value:.2f}"))
+        return lines or [("nothing measured yet", "", "press Run")]
+
+    def verdict(self, results: Mapping[str, Result]) -> list[str]:
+        if len(present(results, NAMES)) < 2:
+            return []
+        return [
+            "TPOT, throughput and latency are three numbers: latency also holds TTFT and the length of the answer,"
+            " which may differ between the arms.",
+            "Whether the answers are as good is not shown here: that takes the right answers of the same questions on"
+            " both arms and a paired test.",
+        ]
+
+
+def _at(values: list[float], q: float) -> float:
+    return values[min(len(values) - 1, int(q * len(values)))]

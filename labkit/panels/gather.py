@@ -1,0 +1,108 @@
+"""09: everything that was measured here, newest first, as one table and one ladder."""
+
+from pathlib import Path
+
+import plotly.graph_objects as go
+
+from labkit import fields
+from labkit.engines.ladder import RUNGS
+from labkit.errors import LabError
+from labkit.figures import decode, runs
+from labkit.figures.show import bundle
+from labkit.panels import words
+from labkit.panels.compare import results_of
+from labkit.panels.results import Result, speedup
+from labkit.records import read_run
+
+
+class Gathered:
+    """The records below a directory. Cells: `run` (figures), `findings` (table), `summary` (text)."""
+
+    name = "09_report"
+
+    def __init__(self, *, out_dir: str = "outputs"):
+        self.out_dir = Path(fields.text("out_dir", out_dir))
+        self.records: list[tuple[str, dict[str, Result]]] = []
+        self.unreadable: list[str] = []
+        for meta in sorted(self.out_dir.glob("*/run.json")):
+            try:
+                found = results_of(meta.parent)
+                label = read_run(meta.parent).meta.get("label") or meta.parent.name
+            except LabError as e:
+                self.unreadable.append(f"{meta.parent.name}: {e}")
+                continue
+            if found:
+                self.records.append((label, found))
+
+    def ladder(self) -> list[tuple[str, Result]]:
+        """The newest result of each rung, as far as they share one load; the healthy drafting arm stands for mtp."""
+        newest: dict[str, Result] = {}
+        for _, found in self.records:
+            for arm, result in found.items():
+                config = result.arm.config
+                if config.faults or config.simulate_acc_len is not None:
+                    continue
+                rung = _rung_of(result)
+                if rung:
+                    newest[rung] = result if arm or rung not in newest else newest[rung]
+        order = [(n, newest[n]) for n in RUNGS if n in newest]
+        if not order:
+            return []
+        load = order[0][1].arm.load
+        return [(n, r) for n, r in order if r.arm.load == load]
+
+    def lines(self) -> list[words.Line]:
+        out: list[words.Line] = []
+        for label, found in self.records:
+            for name, r in found.items():
+                a = f"a = {r.accept.value:.2f}" if r.accept is not None else "plain"
+                out.append((f"{label}: {name}", r.tpot, f"{a}; {_load(r)}"))
+        rungs = self.ladder()
+        for (_, before), (name, after) in zip(rungs, rungs[1:], strict=False):
+            out.append(
+                (f"ladder: {name} over the rung before", speedup(after, before), "same load, not the same minute")
+            )
+        return out
+
+    def figures(self) -> list[go.Figure]:
+        rungs = self.ladder()
+        everything = {f"{label}: {n}": r.rows for label, found in self.records for n, r in found.items()}
+        return [
+            decode.ladder([(n, r.tpot) for n, r in rungs])
+            if rungs
+            else decode.waiting("The ladder", why="No rung measured."),
+            runs.run_order(everything) if everything else decode.waiting("All requests", why="No record found."),
+        ]
+
+    def _show(self, items) -> None:
+        from IPython.display import display
+
+        for data, metadata in items:
+            display(data, metadata=metadata, raw=True)
+
+    def run(self) -> None:
+        self._show(bundle(f) for f in self.figures())
+
+    def findings(self) -> None:
+        lines = self.lines() or [("no record found", "", f"looked in {self.out_dir}: run another notebook first")]
+        notes = words.paragraphs([f"not read: {u}" for u in self.unreadable])
+        self._show([({"text/html": words.STYLE + words.table(lines) + notes, "text/plain": words.plain(lines)}, {})])
+
+    def summary(self) -> None:
+        print(words.plain(self.lines(), self.name) if self.records else f"{self.name}: no record in {self.out_dir}")
+
+
+def _rung_of(r: Result) -> str | None:
+    """The rung whose configuration this arm has."""
+    from labkit.engines import ladder
+
+    config = r.arm.config
+    if config.engine == "attach":
+        return None
+    return next((n for n in RUNGS if ladder.rung(config, n).digest() == config.digest()), None)
+
+
+def _load(r: Result) -> str:
+    load = r.arm.load
+    length = f"{load['output_tokens']} tokens out" if load.get("output_tokens") else "own length"
+    return f"{load['workload']}, {length}, {r.summary['requests']} requests"

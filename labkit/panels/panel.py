@@ -1,0 +1,169 @@
+"""A panel is an experiment on the page. The same cells have three lives: widgets at a front end, a plain run without
+one, and static figures in a report."""
+
+import threading
+from pathlib import Path
+
+import plotly.graph_objects as go
+
+from labkit.figures.show import bundle, follow_theme, show
+from labkit.panels import words
+from labkit.panels.engines import Pool, pool
+from labkit.panels.experiment import Experiment
+from labkit.panels.mode import is_live
+from labkit.panels.results import Arm
+from labkit.panels.runner import Block, Runner
+from labkit.records import RunWriter, Store
+from labkit.records.writer import new_directory
+
+
+class Panel:
+    """What a notebook holds: `ask`, `predict`, `run`, `findings`, `summary`, one cell each.
+
+    Headless, `run` measures at once with the parameters' values and writes a record; live, it shows settings and waits
+    for the reader. Nothing measured headless comes from the store.
+    """
+
+    def __init__(self, experiment: Experiment, *, engines: Pool | None = None, live: bool | None = None):
+        self.experiment = experiment
+        self.live = is_live() if live is None else live
+        self.out_dir = Path(experiment.params.out_dir)
+        store = Store(self.out_dir / "store") if self.live else None
+        self.runner = Runner(engines or pool(), store)
+        self.cancel = threading.Event()
+        self.record: Path | None = None  # directory of the newest record
+        self.committed = experiment.guessed if not self.live else None
+        self._front = None
+        if self.live:
+            follow_theme()
+
+    # --- the state that both lives share --------------------------------------------------------------------------
+
+    @property
+    def results(self):
+        """Measured arms by name."""
+        return self.runner.results
+
+    def arms(self, sweep: bool = False) -> list[Arm]:
+        return self.experiment.sweep() if sweep else self.experiment.arms()
+
+    def blocks(self, *, sweep: bool = False, again: bool = False) -> list[Block]:
+        return self.runner.plan(self.arms(sweep), again=again)
+
+    def forecast(self, blocks: list[Block]) -> str:
+        """How long a run will take, before it starts."""
+        if not blocks:
+            return "measured already; Measure again adds passes"
+        seconds, known = self.runner.seconds(blocks)
+        requests = sum(b.requests for b in blocks)
+        basis = "from earlier measurements" if known else "a first estimate from bytes"
+        return f"about {words.minutes(seconds)} for {requests} requests ({basis})"
+
+    def writer(self, label: str = "") -> RunWriter:
+        """A new record with the parameters of this moment: sliders move afterwards."""
+        name = self.experiment.name
+        self.record = new_directory(self.out_dir, name)
+        return RunWriter(self.record, self.experiment.parameters(), label=label or name)
+
+    def measure(self, blocks: list[Block], writer: RunWriter, tell=lambda text: None):
+        """Measure and record; yields labkit.panels.runner.Progress."""
+        with writer:
+            yield from self.runner.run(blocks, writer, cancel=self.cancel, tell=tell)
+            measured = {
+                n: r for n, r in self.results.items() if r.used and any(a is r.arm for b in blocks for a in b.arms)
+            }
+            status = "cancelled" if self.cancel.is_set() else "finished"
+            writer.finish({n: r.summary for n, r in measured.items()}, status=status)
+
+    def lines(self) -> list[words.Line]:
+        """The findings, led by the reader's guess where there is one."""
+        return self.experiment.findings(self.results)
+
+    def figures(self) -> list[go.Figure]:
+        return self.experiment.figures(self.results, self.committed)
+
+    # --- cells -----------------------------------------------------------------------------------------------------
+
+    def ask(self) -> None:
+        """Commit to a guess before anything is measured."""
+        self._cell("ask")
+
+    def predict(self) -> None:
+        """What bytes and earlier rungs say; live, after the guess."""
+        self._cell("predict")
+
+    def run(self) -> None:
+        """Measure: at once when headless, at the press of a button when live."""
+        if not self.live:
+            self._run_headless()
+        self._cell("run")
+
+    def findings(self) -> None:
+        """Measured beside predicted and reported, and what it does and does not show."""
+        self._cell("findings")
+
+    def summary(self) -> None:
+        """The findings as plain text: what `labkit run` prints at the end."""
+        print(self.summary_text())
+
+    def summary_text(self) -> str:
+        if not any(r.used for r in self.results.values()):
+            return "Nothing measured yet: press Run above, then run this cell again."
+        record = f"\nrecord: {self.record}" if self.record else ""
+        return words.plain(self.lines(), self.experiment.name) + record
+
+    def _run_headless(self) -> None:
+        sweep = bool(self.experiment.sweep())
+        blocks = self.blocks(sweep=sweep)
+        print(f"{self.experiment.name}: {self.forecast(blocks)}", flush=True)
+        quarter = 0
+        for progress in self.measure(blocks, self.writer()):
+            now = 4 * progress.done // max(1, progress.total)
+            if now > quarter:
+                quarter = now
+                left = f", about {words.minutes(progress.eta_s)} left" if progress.done < progress.total else ""
+                print(f"{progress.done} of {progress.total} requests{left}", flush=True)
+
+    def _cell(self, which: str) -> None:
+        from IPython.display import display
+
+        if self.live:
+            display(self.front().part(which))
+            return
+        for data, metadata in self.static(which):
+            display(data, metadata=metadata, raw=True)
+
+    def front(self):
+        """The widgets (labkit.panels.front.Front), made when first needed."""
+        if self._front is None:
+            from labkit.panels.front import Front
+
+            self._front = Front(self)
+        return self._front
+
+    def static(self, which: str) -> list[tuple[dict, dict]]:
+        """A cell's content without widgets, as MIME bundles: headless runs and exported reports use it."""
+        e = self.experiment
+        if which == "ask":
+            if e.guess is None:
+                return []
+            said = "no guess was made" if self.committed is None else f"{self.committed:g} {e.guess.unit}"
+            return [_html(words.note(f"{e.guess.question} Guess: {said}."), f"Guess: {said}")]
+        if which == "predict":
+            lines = e.predictions(self.results)
+            return [_html(words.table(lines, ("", "predicted", "evidence", "")), words.plain(lines))] if lines else []
+        if which == "run":
+            return [bundle(f) for f in self.figures()]
+        if which == "findings":
+            text = [*e.verdict(self.results), *e.warnings(self.results)]
+            return [_html(words.table(self.lines()) + words.paragraphs(text), words.plain(self.lines()))]
+        if which == "summary":
+            return [({"text/plain": self.summary_text()}, {})]
+        raise KeyError(which)
+
+
+def _html(markup: str, text: str) -> tuple[dict, dict]:
+    return {"text/html": words.STYLE + markup, "text/plain": text}, {}
+
+
+__all__ = ["Panel", "show"]
