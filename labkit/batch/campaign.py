@@ -20,6 +20,7 @@ from labkit.engines.config import EngineConfig, Speculative
 from labkit.engines.ladder import name as rung_name
 from labkit.engines.ladder import rung
 from labkit.engines.sglang.gpu import smi
+from labkit.engines.sglang.preflight import kernel_caches
 from labkit.errors import BadInput, LabError
 from labkit.measure import client, session
 from labkit.params import Params, load_params
@@ -90,6 +91,7 @@ class Campaign:
     def __init__(self, plan: Plan, out: Path, work: Path, started: float | None = None):
         self.plan, self.out, self.work = plan, out, work
         self.began = time.monotonic() if started is None else started
+        self.held: list[Held] = []
         self.skipped: list[str] = []
         self.profiles: dict[str, dict] = {}
         self.writers: dict[str, RunWriter] = {}
@@ -111,12 +113,11 @@ class Campaign:
             parameters = {**self.plan.params.as_dict(), "prompt_tokens": tokens, "output_tokens": new,
                           "count": most[name], "plan": self.plan.document}  # fmt: skip
             self.writers[name] = RunWriter(self.out / name, parameters, label=f"campaign {name}")
-        held: list[Held] = []
         try:
             for i, stop in enumerate(self.plan.stops):
-                held.append(Held(self, i, stop))
+                self.held.append(Held(self, i, stop))
             self._probe()
-            for one in held:
+            for one in self.held:
                 if self.left() < one.stop.estimate_s:
                     self.skip(one.label, f"{self.left():.0f} s left, needs {one.stop.estimate_s:.0f}")
                     continue
@@ -126,7 +127,9 @@ class Campaign:
                     self.skip(one.label, str(e))
                 one.end()
         finally:
-            for one in held:
+            for one in self.held:
+                one.cancel()
+            for one in self.held:
                 one.end()
             for writer in self.writers.values():
                 writer.finish(summary={"skipped": self.skipped, "wall_s": self.plan.budget_s - self.left()})
@@ -156,6 +159,9 @@ class Campaign:
         started_s = time.monotonic() - began
         info = engine.server_info()
         say(f"== {one.label}: ready {started_s:.1f} s after go, {self.left():.0f} s left")
+        # Importing servers would share the CPUs with a measurement.
+        while not all(other.quiet() for other in self.held) and time.monotonic() - began < started_s + 60:
+            time.sleep(0.25)
         for visit in one.stop.visits:
             self._visit(one, engine, visit, info, started_s)
         if one.stop.profile and self.left() > 20:
@@ -168,6 +174,7 @@ class Campaign:
             config = one.config.but(simulate_acc_len=accept or None)
             writer.add_arm(
                 name, requested=config.as_dict(), server_info=info, launch=engine.launch_record(), gpu=smi(),
+                kernel_caches_before=one.caches,
                 start_seconds=round(started_s, 2), accept_switched_at_run_time=accept is not None,
             )  # fmt: skip
         for i in range(self.plan.warmup):
@@ -249,6 +256,7 @@ class Held:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._gate, self._accept = self._folder / "go", self._folder / "accept"
         self._engine = self._error = None
+        self.caches: dict[str, bool] = {}
         self._cancel, self._begun = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._start, args=(number,), daemon=True)
         if self.config.engine == "sglang":
@@ -274,6 +282,7 @@ class Held:
 
     def go(self):
         """Let it start; returns the running engine. Raises LabError with the engine's own reason."""
+        self.caches = kernel_caches()
         self._gate.touch()
         if not self._thread.is_alive() and self._engine is None and self._error is None:
             self._thread.start()
@@ -284,14 +293,24 @@ class Held:
             raise LabError("did not start within the budget")
         return self._engine
 
+    def quiet(self) -> bool:
+        """Whether it does nothing now: waiting at its gate with both of SGLang's processes, running, failed or over."""
+        if not self._thread.is_alive():
+            return True
+        return len(list(self._folder.glob("go.held.*"))) >= 2
+
     def accept(self, length: float | None) -> None:
         """Set the simulated accept length; the engine takes it at the next cache flush."""
         if length is not None:
             self._accept.write_text(f"{length if length else -1:g}")
 
+    def cancel(self) -> None:
+        """Give up a start that still goes on."""
+        self._cancel.set()
+
     def end(self) -> None:
         """Stop it, or give up starting it."""
-        self._cancel.set()
+        self.cancel()
         if self._thread.is_alive():
             self._thread.join(30)
         if self._engine is not None:

@@ -40,7 +40,10 @@ class Check:
 def expected(names: str | Iterable[str]) -> tuple[str, ...]:
     """Rung names from "humming,fp8-head,mtp" or a list; aliases resolved, order kept. Raises BadInput."""
     parts = names.split(",") if isinstance(names, str) else list(names)
-    found = [rung_name(p.strip()) for p in parts if str(p).strip()]
+    try:
+        found = [rung_name(p.strip()) for p in parts if p.strip()]
+    except BadInput as e:
+        raise BadInput("expect", e.value, "baseline, humming (kernels), fp8-head, mtp, separated by commas") from None
     if not found:
         raise BadInput("expect", names, "one or more of baseline, humming (kernels), fp8-head, mtp")
     return tuple(dict.fromkeys(found))

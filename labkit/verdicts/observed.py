@@ -1,5 +1,6 @@
 """What can be seen of a running server: its own description, its log, and a few requests of ours."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 from labkit.engines.attach import get_json
 from labkit.engines.server_info import allowed
 from labkit.errors import BadInput
-from labkit.measure import client, session
+from labkit.measure import session
 from labkit.workloads import Prompt
 
 PROBE_TOKENS = 96
@@ -68,8 +69,18 @@ def observe(
         except OSError as e:
             raise BadInput("log", str(log_path), f"a readable file ({e.strerror})") from None
     arm = session.Arm("probe", url, api_key)
-    rows = tuple(session.sample(arm, _prompt(info, i), repeat=0, index=i) for i in range(requests))
+    rows = tuple(_sample(arm, _prompt(info, i), i) for i in range(requests))
     return Observed(info, log, rows, dict(env or {}))
+
+
+def _sample(arm: session.Arm, prompt: Prompt, index: int) -> dict:
+    """One row; a flush refused because another request still runs is tried again for two seconds."""
+    for _ in range(10):
+        row = session.sample(arm, prompt, repeat=0, index=index)
+        if row.get("flush_status") in (200, None):
+            break
+        time.sleep(0.2)
+    return row
 
 
 def accept_length(seen: Observed) -> float | None:
@@ -101,4 +112,3 @@ def _positive(text: str) -> bool:
         return False
 
 
-__all__ = ["Observed", "accept_length", "client", "first_position", "observe"]

@@ -1,11 +1,15 @@
 """How the lab starts SGLang: one EngineConfig as command line and environment, start-up phases, known failures."""
 
 import importlib.util
+import logging
 import re
 import sys
 
 from labkit.engines.adapter import Launch, Phase
 from labkit.engines.config import EngineConfig
+from labkit.engines.sglang import preflight
+
+log = logging.getLogger("labkit")
 
 PICKS_PORT = False
 
@@ -27,7 +31,12 @@ def command(config: EngineConfig, port: int) -> Launch:
 
     Flags that depend on the card (attention backend, graph options) belong in `extra_args`, which comes last and so
     wins. `--trust-remote-code` is never added unasked. The FP8 head is an environment variable for labkit's plugin.
+    Flags that this machine's card refuses are left out with a warning (preflight.py), unless a prefix leads elsewhere.
     """
+    if not config.command_prefix:
+        config, notices = preflight.adapt(config, preflight.gpu())
+        for notice in notices:
+            log.warning(notice.text)
     argv = [config.python or _python(), "-m", "sglang.launch_server", "--model-path", config.model]
     argv += ["--host", config.host, "--port", str(port), "--random-seed", str(config.seed)]
     argv += ["--max-running-requests", "1"]

@@ -89,6 +89,8 @@ def main():
     server = None
     for line in open(os.environ["SCRIPT_LOG"], encoding="utf-8"):
         if "Init parallel begin" in line:
+            for process in ("scheduler", "detokenizer") if gate else ():
+                open(f"{gate}.held.{process}", "w").close()
             while gate and not os.path.exists(gate):
                 time.sleep(0.02)
         if "Uvicorn running" in line:
