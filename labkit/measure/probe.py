@@ -1,0 +1,235 @@
+"""What this machine's memory sustains when it is read as decoding reads weights. Measured once per boot."""
+
+import ctypes
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from labkit.errors import BadInput, LabError
+from labkit.evidence import Evidence, measured
+
+SOURCE = Path(__file__).with_name("probe.c")
+FLAGS = ["-O3", "-march=native", "-shared", "-fPIC"]
+LEAST_BYTES = 256 << 20
+BLOCK = 128 << 10
+PASSES = 15     # undisturbed passes wanted
+ROUNDS = 6      # tries of PASSES each to get them on a machine that others use
+CLEAN = 0.97    # CPU time / wall time of a pass from which on nobody else had the core
+FRESH_S = 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One probe. bytes_s: median over passes of bytes / time; low, high: the middle 90% of passes.
+
+    clock: "wall" when enough passes had their core to themselves (only those count), else "cpu": all passes by the
+    reading threads' CPU time, because waiting for a core says nothing about memory. cpu_share: CPU / wall time of all.
+    how: the loop that read; working_set in bytes; huge_pages: whether the system granted them (None: unknown).
+    """
+
+    bytes_s: float
+    low: float
+    high: float
+    clock: str
+    cpu_share: float
+    threads: int
+    working_set: int
+    huge_pages: bool | None
+    how: str
+    measured_unix: float
+
+    def evidence(self) -> Evidence:
+        """The bandwidth in GB/s, tier measured."""
+        pages = {True: ", huge pages", False: ", no huge pages", None: ""}[self.huge_pages]
+        busy = f"; by CPU time, other programs left it {self.cpu_share:.0%} of a core" if self.clock == "cpu" else ""
+        source = (
+            f"probe of this machine: {self.how}, {self.threads} thread(s), {self.working_set >> 20} MiB{pages}{busy}"
+        )
+        return measured(self.bytes_s / 1e9, "GB/s", source, low=self.low / 1e9, high=self.high / 1e9)
+
+
+def bandwidth(threads: int = 1, *, fresh: bool = False) -> Evidence:
+    """Sustained read bandwidth of this machine, GB/s. Kept for a day or until the next boot unless `fresh`."""
+    return probe(threads, fresh=fresh).evidence()
+
+
+def probe(threads: int = 1, *, fresh: bool = False) -> Probe:
+    """As `bandwidth`, with everything that was seen. Raises BadInput for a thread count outside 1..cores."""
+    cores = os.cpu_count() or 1
+    if not isinstance(threads, int) or not 1 <= threads <= cores:
+        raise BadInput("threads", threads, f"1 to {cores}")
+    kept = cache_dir() / f"bandwidth-{threads}-{_boot()}.json"
+    if not fresh:
+        try:
+            found = Probe(**json.loads(kept.read_text(encoding="utf-8")))
+            if time.time() - found.measured_unix < FRESH_S:
+                return found
+        except (OSError, ValueError, TypeError):
+            pass
+    found = _measure(threads)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    part = kept.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(asdict(found)), encoding="utf-8")
+    os.replace(part, kept)
+    return found
+
+
+def cache_dir() -> Path:
+    """$XDG_CACHE_HOME/labkit/probe, by default below ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "labkit" / "probe"
+
+
+def working_set() -> int:
+    """Bytes that no cache of this machine holds: four times the last-level cache, at least 256 MiB."""
+    largest = 0
+    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
+        text = path.read_text().strip()
+        scale = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}.get(text[-1:], 0)
+        if scale:
+            largest = max(largest, int(text[:-1]) * scale)
+    wanted = max(LEAST_BYTES, 4 * largest)
+    return -(-wanted // (2 << 20)) * (2 << 20)
+
+
+def _measure(threads: int) -> Probe:
+    size = working_set()
+    try:
+        library, how = _library(), "C loop"
+    except LabError:
+        library, how = None, "NumPy sum (no C compiler: an under-estimate of what a compiled loop reads)"
+    walls, cpus = np.zeros((threads, 0)), np.zeros((threads, 0))
+    for _ in range(ROUNDS):
+        wall, cpu, huge = _with_c(library, size, threads) if library else _with_numpy(size, threads)
+        walls, cpus = np.hstack([walls, wall]), np.hstack([cpus, cpu])
+        clean = (cpus / walls).min(axis=0) >= CLEAN
+        if clean.sum() >= PASSES:
+            break
+    clock = "wall" if clean.sum() >= 5 else "cpu"
+    times = walls[:, clean] if clock == "wall" else cpus
+    # A pass is as slow as its slowest thread.
+    rates = threads * (size // threads // BLOCK * BLOCK) / times.max(axis=0)
+    low, middle, high = np.quantile(rates, [0.05, 0.5, 0.95])
+    share = float(np.median(cpus / walls))
+    return Probe(float(middle), float(low), float(high), clock, share, threads, size, huge, how, time.time())
+
+
+def _with_c(library: ctypes.CDLL, size: int, threads: int) -> tuple[np.ndarray, np.ndarray, bool | None]:
+    memory = library.probe_alloc(size)
+    if not memory:
+        raise LabError(f"not enough memory for the bandwidth probe ({size >> 20} MiB)")
+    try:
+        huge = _huge_pages(size)
+        part = size // threads // BLOCK
+        rng = np.random.default_rng(0)
+        walls, cpus = np.zeros((threads, PASSES + 1)), np.zeros((threads, PASSES + 1))
+        orders = [np.ascontiguousarray(rng.permutation(part) + i * part, np.uint32) for i in range(threads)]
+
+        def read(i: int) -> None:
+            # ctypes releases the GIL, so the threads really run at once.
+            library.probe_read(
+                memory, BLOCK, orders[i].ctypes.data, part, PASSES + 1, walls[i].ctypes.data, cpus[i].ctypes.data
+            )
+
+        _at_once(read, threads)
+    finally:
+        library.probe_free(memory, size)
+    return walls[:, 1:], cpus[:, 1:], huge  # the first pass warms the TLB
+
+
+def _with_numpy(size: int, threads: int) -> tuple[np.ndarray, np.ndarray, bool | None]:
+    memory = np.ones(size // 8, np.int64)
+    part = size // threads // BLOCK * BLOCK // 8
+    walls, cpus = np.zeros((threads, PASSES + 1)), np.zeros((threads, PASSES + 1))
+
+    def read(i: int) -> None:
+        mine = memory[i * part : (i + 1) * part]
+        for n in range(PASSES + 1):
+            wall, cpu = time.perf_counter(), time.thread_time()
+            mine.sum()
+            walls[i, n], cpus[i, n] = time.perf_counter() - wall, time.thread_time() - cpu
+
+    _at_once(read, threads)
+    return walls[:, 1:], cpus[:, 1:], None
+
+
+def _at_once(work, threads: int) -> None:
+    gate = threading.Barrier(threads)
+
+    def body(i: int) -> None:
+        gate.wait()
+        work(i)
+
+    workers = [threading.Thread(target=body, args=(i,)) for i in range(threads)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+
+
+def _library() -> ctypes.CDLL:
+    """The compiled loop, cached by content, flags and boot (so never for another processor). Raises LabError."""
+    code = SOURCE.read_bytes()
+    name = hashlib.sha256(code + " ".join(FLAGS).encode() + _boot().encode()).hexdigest()[:16]
+    path = cache_dir() / f"probe-{name}.so"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            made = Path(folder) / "probe.so"
+            _compile([str(SOURCE), "-o", str(made)])
+            os.replace(made, path)
+    library = ctypes.CDLL(str(path))
+    pointer, size, integer = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    library.probe_alloc.argtypes, library.probe_alloc.restype = [size], pointer
+    library.probe_free.argtypes, library.probe_free.restype = [pointer, size], None
+    library.probe_read.argtypes = [pointer, size, pointer, size, integer, pointer, pointer]
+    library.probe_read.restype = ctypes.c_uint64
+    return library
+
+
+def _compile(rest: list[str]) -> None:
+    import importlib.util
+    import shlex
+    import shutil
+
+    candidates = [shlex.split(os.environ["CC"])] if os.environ.get("CC") else []
+    candidates += [[c] for c in ("cc", "gcc", "clang")]
+    if importlib.util.find_spec("ziglang"):
+        candidates.append([sys.executable, "-m", "ziglang", "cc"])
+    said = "no C compiler found"
+    for compiler in candidates:
+        if shutil.which(compiler[0]) is None:
+            continue
+        done = subprocess.run([*compiler, *FLAGS, *rest], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return
+        said = done.stderr.strip()[:300]
+    raise LabError(f"the bandwidth probe could not be compiled: {said}")
+
+
+def _huge_pages(size: int) -> bool | None:
+    try:
+        for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
+            if line.startswith("AnonHugePages:"):
+                return int(line.split()[1]) * 1024 >= size // 2
+    except OSError:
+        pass
+    return None
+
+
+def _boot() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
+    except OSError:
+        return "any"
+
+
+__all__ = ["Probe", "bandwidth", "cache_dir", "probe", "working_set"]
