@@ -128,6 +128,7 @@ def _numbers(r: client.RequestResult) -> dict:
         "verify_ct": r.verify_ct, "correct_drafts": r.correct_drafts, "proposed_drafts": r.proposed_drafts,
         "histogram": r.histogram, "finish_reason": r.finish_reason,
         "text_sha256": _digest(r), "thread_cpu_s": r.meta.get("thread_cpu_s"),
+        "server_latency_s": r.meta.get("e2e_latency"), "server_decode_tok_s": r.meta.get("decode_throughput"),
         # Microseconds are finer than any clock jitter here and keep a row small.
         "chunk_times": [round(t, 6) for t in r.chunk_times], "chunk_tokens": r.chunk_tokens,
     }
