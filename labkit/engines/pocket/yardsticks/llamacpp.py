@@ -37,7 +37,7 @@ THEIRS = "llama.cpp"
 def main(args: argparse.Namespace) -> dict:
     """Everything measured; raises BadInput and LabError."""
     binary = existing("llama_server", args.llama_server, "the path of a llama-server (python -m pydoc "
-                      f"{__spec__.name if __spec__ else __name__} says how to build one)")
+                      f"{__spec__.name} says how to build one)")
     whole("rounds", args.rounds, 1, 1000)
     whole("output_tokens", args.output_tokens, 2, 16384)
     whole("prompt_tokens", args.prompt_tokens, 1, 16384)

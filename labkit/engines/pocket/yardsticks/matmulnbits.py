@@ -50,7 +50,8 @@ def main(args: argparse.Namespace) -> dict:
     import onnxruntime
 
     return {"yardstick": f"onnxruntime {onnxruntime.__version__} {THEIRS}, accuracy_level 4, block 32",
-            "machine": machine(), "rounds": args.rounds, "working_set_bytes": args.working_set_mb * 10**6, "seed": args.seed, "rows": rows}
+            "machine": machine(), "rounds": args.rounds, "working_set_bytes": args.working_set_mb * 10**6,
+            "seed": args.seed, "rows": rows}
 
 
 def compare(shape: tuple[int, int], tokens: int, args: argparse.Namespace) -> dict:

@@ -76,8 +76,9 @@ class PocketMoe:
 
     def _library(self) -> ctypes.CDLL:
         arguments = [*build.COMMON, f"-DVARIANT_{self.variant.upper()}", *build.FLAGS[self.variant],
-                     f"-I{build.SOURCES}", f'-DMOE_KERNEL="moe_{self.kernel}.c"', "-DRMS_EPS=1e-6f", f"-DMOE_HIDDEN={self.columns}",
-                     f"-DMOE_INTER={self.columns}", str(Path(__file__).parent / "walk.c"), "-lm"]
+                     f"-I{build.SOURCES}", f'-DMOE_KERNEL="moe_{self.kernel}.c"', "-DRMS_EPS=1e-6f",
+                     f"-DMOE_HIDDEN={self.columns}", f"-DMOE_INTER={self.columns}",
+                     str(Path(__file__).parent / "walk.c"), "-lm"]
         with tempfile.TemporaryDirectory(prefix="yardstick-") as folder:
             paths, _ = build.compile_units(build.find_compiler(), {"walk": arguments}, Path(folder))
             return build.load_library(paths["walk"])
