@@ -6,7 +6,8 @@ from labkit.errors import BadInput
 
 CONFIG = {
     "architectures": ["BailingMoeV3ForCausalLM"], "model_type": "bailing_hybrid", "vocab_size": 6144,
-    "hidden_size": 384, "intermediate_size": 768, "first_k_dense_replace": 2, "num_hidden_layers": 12, "layer_group_size": 6,
+    "hidden_size": 384, "intermediate_size": 768, "first_k_dense_replace": 2, "num_hidden_layers": 12,
+    "layer_group_size": 6,
     "num_attention_heads": 4, "head_dim": 64, "num_experts": 24, "num_experts_per_tok": 8, "num_shared_experts": 1,
     "moe_intermediate_size": 128, "moe_shared_expert_intermediate_size": 128, "norm_topk_prob": True,
     "routed_scaling_factor": 2.5, "kv_lora_rank": 128, "q_lora_rank": None, "qk_nope_head_dim": 64,
