@@ -4,10 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from labkit.errors import BadInput
+from labkit.errors import BadInput, LabError
 from labkit.measure.stats import Interval, median_interval
 
 UNSTABLE = 0.05  # spread between repeats above which a result is called unstable
+
+
+class NoSamples(LabError):
+    """Nothing was measured that counts; the message says what happened instead."""
 
 
 def tpot(latency_s: float, ttft_s: float, output_tokens: int) -> float:
@@ -80,13 +84,13 @@ def summarise(rows: Iterable[Mapping], *, seed: int = 0) -> dict:
     """One arm's rows into medians with intervals.
 
     Returns tpot_s, ttft_s, accept_length (Interval dicts; accept_length None without speculation), decode_tok_s,
-    requests, left_out, warnings (list of sentences). Raises BadInput when no row counts.
+    requests, left_out, warnings (list of sentences). Raises NoSamples when no row counts.
     """
     rows = [r for r in rows if r["status"] != "warmup"]
     used = good(rows)
     if not used:
         reasons = sorted({str(r.get("error") or r["status"]) for r in rows}) or ["no requests"]
-        raise BadInput("requests", 0, "at least one good sample; instead: " + "; ".join(reasons))
+        raise NoSamples("no good sample: " + "; ".join(reasons))
     repeats = [r["repeat"] for r in used]
     tpots = median_interval([r["tpot_s"] for r in used], repeats, seed=seed)
     ttfts = median_interval([r["ttft_s"] for r in used], repeats, seed=seed)

@@ -106,13 +106,8 @@ def _measure(threads: int) -> Probe:
         library, how = _library(), "C loop"
     except LabError:
         library, how = None, "NumPy sum (no C compiler: an under-estimate of what a compiled loop reads)"
-    walls, cpus = np.zeros((threads, 0)), np.zeros((threads, 0))
-    for _ in range(ROUNDS):
-        wall, cpu, huge = _with_c(library, size, threads) if library else _with_numpy(size, threads)
-        walls, cpus = np.hstack([walls, wall]), np.hstack([cpus, cpu])
-        clean = (cpus / walls).min(axis=0) >= CLEAN
-        if clean.sum() >= PASSES:
-            break
+    walls, cpus, huge = _with_c(library, size, threads) if library else _with_numpy(size, threads)
+    clean = _clean(walls, cpus)
     clock = "wall" if clean.sum() >= 5 else "cpu"
     times = walls[:, clean] if clock == "wall" else cpus
     # A pass is as slow as its slowest thread.
@@ -122,43 +117,53 @@ def _measure(threads: int) -> Probe:
     return Probe(float(middle), float(low), float(high), clock, share, threads, size, huge, how, time.time())
 
 
+def _clean(walls: np.ndarray, cpus: np.ndarray) -> np.ndarray:
+    """Which passes had their cores to themselves, every thread of them: [passes] of bool."""
+    return (cpus / walls).min(axis=0) >= CLEAN
+
+
+def _rounds(once, threads: int) -> tuple[np.ndarray, np.ndarray]:
+    """Wall and CPU times [threads, passes]: PASSES at a time until enough are clean or the rounds are used up."""
+    walls, cpus = np.zeros((threads, 0)), np.zeros((threads, 0))
+    for _ in range(ROUNDS):
+        wall, cpu = np.zeros((threads, PASSES)), np.zeros((threads, PASSES))
+        _at_once(lambda i, wall=wall, cpu=cpu: once(i, wall[i], cpu[i]), threads)
+        walls, cpus = np.hstack([walls, wall]), np.hstack([cpus, cpu])
+        if _clean(walls, cpus).sum() >= PASSES:
+            break
+    return walls, cpus
+
+
 def _with_c(library: ctypes.CDLL, size: int, threads: int) -> tuple[np.ndarray, np.ndarray, bool | None]:
     memory = library.probe_alloc(size)
     if not memory:
         raise LabError(f"not enough memory for the bandwidth probe ({size >> 20} MiB)")
     try:
-        huge = _huge_pages(size)
         part = size // threads // BLOCK
         rng = np.random.default_rng(0)
-        walls, cpus = np.zeros((threads, PASSES + 1)), np.zeros((threads, PASSES + 1))
         orders = [np.ascontiguousarray(rng.permutation(part) + i * part, np.uint32) for i in range(threads)]
 
-        def read(i: int) -> None:
+        def once(i: int, wall: np.ndarray, cpu: np.ndarray) -> None:
             # ctypes releases the GIL, so the threads really run at once.
-            library.probe_read(
-                memory, BLOCK, orders[i].ctypes.data, part, PASSES + 1, walls[i].ctypes.data, cpus[i].ctypes.data
-            )
+            library.probe_read(memory, BLOCK, orders[i].ctypes.data, part, PASSES, wall.ctypes.data, cpu.ctypes.data)
 
-        _at_once(read, threads)
+        return *_rounds(once, threads), _huge_pages(size)
     finally:
         library.probe_free(memory, size)
-    return walls[:, 1:], cpus[:, 1:], huge  # the first pass warms the TLB
 
 
 def _with_numpy(size: int, threads: int) -> tuple[np.ndarray, np.ndarray, bool | None]:
     memory = np.ones(size // 8, np.int64)
     part = size // threads // BLOCK * BLOCK // 8
-    walls, cpus = np.zeros((threads, PASSES + 1)), np.zeros((threads, PASSES + 1))
 
-    def read(i: int) -> None:
+    def once(i: int, wall: np.ndarray, cpu: np.ndarray) -> None:
         mine = memory[i * part : (i + 1) * part]
-        for n in range(PASSES + 1):
-            wall, cpu = time.perf_counter(), time.thread_time()
+        for n in range(PASSES):
+            began, busy = time.perf_counter(), time.thread_time()
             mine.sum()
-            walls[i, n], cpus[i, n] = time.perf_counter() - wall, time.thread_time() - cpu
+            wall[n], cpu[n] = time.perf_counter() - began, time.thread_time() - busy
 
-    _at_once(read, threads)
-    return walls[:, 1:], cpus[:, 1:], None
+    return *_rounds(once, threads), None
 
 
 def _at_once(work, threads: int) -> None:

@@ -1,0 +1,163 @@
+"""Climb the rungs of the ladder on one engine and say what each of them brought."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from threading import Event
+
+from labkit.engines import ladder, process
+from labkit.engines.config import EngineConfig
+from labkit.errors import BadInput
+from labkit.measure import metrics, session
+from labkit.measure.stats import ratio_interval
+from labkit.params import Params
+from labkit.records import RunWriter
+from labkit.workloads import load
+
+Progress = Callable[[str], None]
+
+
+def climb(params: Params, writer: RunWriter, *, progress: Progress = print, cancel: Event | None = None) -> list[dict]:
+    """Measure every rung of `params` into `writer`; returns one dict a rung (see `table`).
+
+    On the pocket engine all rungs run at once and the requests alternate between them, so that drift hits all alike. On
+    SGLang one server fills the machine: each rung is started twice, the second time in reversed order, with half of the
+    repeats each time. Raises EngineFailed, Owned, BadInput; rows already measured stay in the writer.
+    """
+    configs = {name: ladder.rung(params.engine, name) for name in params.rungs}
+    if len(configs) != len(params.rungs):
+        raise BadInput("rungs", list(params.rungs), "each rung once")
+    prompts = load(
+        params.workload, count=params.count, seed=params.seed, prompt_tokens=params.prompt_tokens,
+        output_tokens=params.output_tokens, tokenizer_path=tokenizer_of(params),
+    )
+    rows = _together if params.engine.engine == "pocket" else _in_turn
+    kept = list(rows(configs, prompts, params, writer, progress, cancel))
+    if cancel is not None and cancel.is_set():
+        return []
+    return table(configs, kept, seed=params.seed)
+
+
+def tokenizer_of(params: Params) -> str | None:
+    """Where the prompts' tokenizer is: params.tokenizer, else the engine's model folder, None for the pocket model."""
+    if params.tokenizer is not None or params.engine.model == "pocket":
+        return params.tokenizer
+    return params.engine.model
+
+
+def _together(configs, prompts, params, writer, progress, cancel) -> Iterator[dict]:
+    with ExitStack() as stack:
+        arms = []
+        for name, config in configs.items():
+            arms.append(_start(stack, name, config, writer, progress, cancel))
+        total = len(arms) * len(prompts) * params.repeats
+        progress(f"measuring {total} requests, arms alternating")
+        yield from session.interleave(
+            arms, prompts, repeats=params.repeats, warmup=params.warmup, writer=writer, cancel=cancel,
+            timeout_s=params.timeout_s,
+        )
+
+
+def _in_turn(configs, prompts, params, writer, progress, cancel) -> Iterator[dict]:
+    half = math.ceil(params.repeats / 2)
+    turns = [(list(configs.items()), 0, half), (list(configs.items())[::-1], half, params.repeats - half)]
+    for order, first, repeats in turns:
+        for name, config in order if repeats else []:
+            with ExitStack() as stack:
+                arm = _start(stack, name, config, writer, progress, cancel)
+                yield from session.measure(
+                    arm.url, prompts, arm=name, repeats=repeats, warmup=params.warmup, writer=writer, cancel=cancel,
+                    api_key=arm.api_key, timeout_s=params.timeout_s, first_repeat=first,
+                )
+            if cancel is not None and cancel.is_set():
+                return
+
+
+def _start(stack: ExitStack, name: str, config: EngineConfig, writer, progress, cancel) -> session.Arm:
+    progress(f"starting {name}: {ladder.title(config, name)}")
+    engine = stack.enter_context(process.start(config, writer.directory, beside=True, cancel=cancel))
+    writer.add_arm(
+        name, requested=config.as_dict(), server_info=engine.server_info(), launch=engine.launch_record(),
+        title=ladder.title(config, name),
+    )
+    return session.Arm(name, engine.url, engine.api_key)
+
+
+def table(configs: dict[str, EngineConfig], rows: list[dict], *, seed: int = 0) -> list[dict]:
+    """One dict per rung: summary (metrics.summarise), ratios and why the ladder stops.
+
+    step      TPOT of the rung before / this one's, with interval; None on the first
+    total     TPOT of the first rung / this one's
+    c, S      only with speculation, against the rung before: c = TPOT * a / TPOT without MTP, S = a / c
+    account   bytes of a plain step and the bandwidth that the TPOT amounts to, where the model's shape is known
+    stop      the reason when this rung made TPOT worse; rungs after it have above_stop true
+    """
+    out: list[dict] = []
+    good = {name: [r for r in metrics.good(rows) if r["arm"] == name] for name in configs}
+    stopped = False
+    for name, config in configs.items():
+        found = {"rung": name, "title": ladder.title(config, name), "above_stop": stopped}
+        found |= metrics.summarise([r for r in rows if r["arm"] == name], seed=seed)
+        before = out[-1]["rung"] if out else None
+        found["step"] = _ratio(good[before], good[name], seed) if before else None
+        found["total"] = _ratio(good[out[0]["rung"]], good[name], seed) if before else None
+        found["c"] = found["S"] = None
+        if before and config.speculative is not None and configs[before].speculative is None:
+            plain, own = out[-1]["tpot_s"]["median"], found["tpot_s"]["median"]
+            accept = found["accept_length"]["mean"] if found["accept_length"] else 1.0
+            found["c"] = metrics.relative_cost(own, accept, plain)
+            found["S"] = metrics.speedup(accept, found["c"])
+        found["account"] = account(config, good[name])
+        found["stop"] = _stop(found, before)
+        stopped = stopped or found["stop"] is not None
+        out.append(found)
+    return out
+
+
+def account(config: EngineConfig, rows: list[dict]) -> dict | None:
+    """Bytes of one plain step at the middle of the measured contexts, and bytes / TPOT in bytes/s.
+
+    None with speculation (a round is not a step) and for a model whose config.json is not at hand.
+    """
+    if config.speculative is not None or not rows:
+        return None
+    from labkit import catalog
+    from labkit.roofline.account import per_tensor
+
+    try:
+        shape = catalog.load_config(config.model)
+    except BadInput:
+        return None
+    context = round(sum(r["prompt_tokens"] + r["output_tokens"] / 2 for r in rows) / len(rows))
+    head = "fp8" if config.fp8_lm_head else "fp32" if _fp32_weights(config) else "bf16"
+    step = per_tensor(shape, context=context, head=head)
+    spent = sum(r["latency_s"] - r["ttft_s"] for r in rows) / sum(r["output_tokens"] - 1 for r in rows)
+    return {"step_bytes": step.total_bytes, "context": context, "head": head, "bytes_s": step.total_bytes / spent}
+
+
+def _fp32_weights(config: EngineConfig) -> bool:
+    # SGLang's flag changes the output's format and still reads BF16 weights; the pocket engine's reads FP32 ones.
+    return config.enable_fp32_lm_head and config.engine == "pocket"
+
+
+def _ratio(before: list[dict], after: list[dict], seed: int) -> dict:
+    return ratio_interval(
+        [r["tpot_s"] for r in before], [r["repeat"] for r in before],
+        [r["tpot_s"] for r in after], [r["repeat"] for r in after], seed=seed,
+    ).as_dict()
+
+
+def _stop(found: dict, before: str | None) -> str | None:
+    """Why not to climb on: the whole interval says that this rung is slower than the one before."""
+    step = found["step"]
+    if step is None or step["high"] >= 1:
+        return None
+    bounds = f"[{step['low']:.2f}, {step['high']:.2f}]"
+    why = f"{found['rung']} makes TPOT worse than {before}: x{step['median']:.2f} {bounds}"
+    if found["c"] is None:
+        return why
+    accept = found["accept_length"]["mean"] if found["accept_length"] else 1.0
+    why += f"; a round costs c = {found['c']:.2f} plain steps and yields a = {accept:.2f} tokens"
+    if accept < 1.05:
+        why += " (no draft is accepted: check what the draft shares with the head, `labkit check`)"
+    return why
