@@ -132,8 +132,9 @@ def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int) -> O
     try:
         with _headless():
             papermill.execute_notebook(
-                str(source), str(target), parameters=values, kernel_name="python3", cwd=str(target.parent),
-                execution_timeout=cell_timeout_s, progress_bar=False, stdout_file=sys.stderr, stderr_file=sys.stderr,
+                str(source), str(target), parameters=values, kernel_name="python3", language="python",
+                cwd=str(target.parent), execution_timeout=cell_timeout_s, progress_bar=False,
+                stdout_file=sys.stderr, stderr_file=sys.stderr,
             )  # fmt: skip
     except papermill.PapermillExecutionError as e:
         outcome.status, outcome.error = "failed", f"cell {e.exec_count}: {e.ename}: {e.evalue}"

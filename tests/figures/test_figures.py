@@ -1,0 +1,168 @@
+"""Each figure draws what it was given: values, intervals, tiers, and an alt text with the numbers in it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from labkit.catalog.config import ModelConfig
+from labkit.evidence import derived, measured, spec
+from labkit.figures import decode, live, runs, speculation
+from labkit.roofline.account import per_tensor
+
+MS = [measured(v * 1e-3, "s", "here", v * 0.9e-3, v * 1.2e-3) for v in (2.0, 1.5, 1.2)]
+ROWS = [
+    {"status": "ok", "repeat": r, "index": 0, "tpot_s": 1e-3 + r * 1e-4, "started_unix": 100.0 + r, "latency_s": 0.2,
+     "ttft_s": 0.01, "output_tokens": 8, "chunk_times": [0.01, 0.1, 0.2], "chunk_tokens": [1, 4, 8]}
+    for r in range(3)
+]  # fmt: skip
+CONFIG = ModelConfig(
+    dict(
+        architectures=["BailingMoeV3ForCausalLM"], vocab_size=512, hidden_size=128, intermediate_size=256,
+        first_k_dense_replace=1, num_hidden_layers=3, layer_group_size=3, num_attention_heads=2, head_dim=64,
+        num_experts=8, num_experts_per_tok=2, num_shared_experts=1, moe_intermediate_size=128,
+        moe_shared_expert_intermediate_size=128, kv_lora_rank=128, q_lora_rank=None, qk_nope_head_dim=64,
+        qk_rope_head_dim=32, v_head_dim=64, short_conv_kernel_size=4, no_kda_lora=True, num_nextn_predict_layers=1,
+        tie_word_embeddings=False, gated_attention_proj_granularity_type="element_wise",
+        quantization_config=dict(
+            quant_method="fp8", fmt="e4m3", weight_block_size=[128, 128], routed_experts_quant_method="mxfp4",
+            modules_to_not_convert=["lm_head", "model.word_embeddings"],
+        ),
+    ),
+    "small",
+)  # fmt: skip
+ACCOUNT = per_tensor(CONFIG, context=100)
+
+
+def traces(figure):
+    return {t.name: t for t in figure.data}
+
+
+def test_tpot_has_intervals_floor_prediction_and_guess():
+    floor = spec(1, "MB", "config") / spec(1, "GB/s", "sheet")
+    figure = decode.tpot(
+        [("baseline", MS[0]), ("kernels", MS[1])], floors=[("baseline", floor)], predicted=[("kernels", MS[0] * 0.8)],
+        guess_s=3e-3,
+    )  # fmt: skip
+    seen = traces(figure)
+    point = seen["baseline ● measured"]
+    assert point.y == (2.0,) and point.error_y.array[0] == pytest.approx(0.4)
+    assert seen["byte floor ◇ derived"].y == pytest.approx((1.0,))
+    assert seen["predicted ◇ derived"].y == pytest.approx((1.6,))
+    assert seen["your guess ✎"].y == pytest.approx((3.0, 3.0))
+    assert "2 [1.8, 2.4] ms" in figure.layout.meta["alt"]
+
+
+def test_account_bars_add_up_to_the_account():
+    figure = decode.account_bars(ACCOUNT)
+    assert sum(sum(t.x) for t in figure.data) == pytest.approx(ACCOUNT.total_bytes / 1e6)
+
+
+def test_treemap_areas_are_the_accounts_bytes():
+    figure = decode.bytes_treemap(ACCOUNT)
+    assert sum(figure.data[0].values) == pytest.approx(ACCOUNT.total_bytes)
+    assert {"routed experts", "head", "KV cache"} <= set(figure.data[0].labels)
+
+
+def test_ladder_steps_add_up_to_the_last_rung():
+    figure = decode.ladder([("baseline", MS[0]), ("kernels", MS[1]), ("fp8-head", MS[2])])
+    fall = next(t for t in figure.data if t.type == "waterfall")
+    assert sum(fall.y) == pytest.approx(1.2) and list(fall.measure) == ["absolute", "relative", "relative"]
+    points = next(t for t in figure.data if t.type == "scatter")
+    assert points.error_y.array is not None
+
+
+def test_roofline_point_lies_where_its_numbers_say():
+    intensity, flops = spec(3, "FLOP/B", "config"), measured(5e9, "FLOP/s", "here", 4e9, 6e9)
+    figure = decode.roofline([("baseline", intensity, flops)], spec(10, "GB/s", "sheet"))
+    roof, point = figure.data[0], figure.data[1]
+    assert point.x == (3.0,) and point.y == pytest.approx((5.0,))
+    assert roof.y[0] / roof.x[0] == pytest.approx(10.0)
+
+
+def test_ac_plane_draws_both_intervals_and_break_even():
+    a, c = measured(3.5, "1", "here", 3.2, 3.6), measured(2, "1", "here", 1.8, 2.2) * 1
+    figure = speculation.ac_plane([("mtp 3/1/4", a, c)])
+    point = figure.data[-1]
+    assert point.error_x.array[0] == pytest.approx(0.2) and point.error_y.arrayminus[0] == pytest.approx(0.3)
+    assert "S = 1" in {n.text for n in figure.layout.annotations} and "S 1.75" in figure.layout.meta["alt"]
+
+
+def test_positions_are_marginal_rates_with_wilson_intervals():
+    figure = speculation.by_position([("mtp", [10, 0, 30, 60])])
+    assert figure.data[0].y == pytest.approx((0.9, 0.9, 0.6))
+    low = figure.data[0].y[0] - figure.data[0].error_y.arrayminus[0]
+    assert low == pytest.approx(0.8256, abs=1e-3)  # Wilson's interval of 90 in 100
+
+
+@given(total=st.integers(1, 10_000), share=st.floats(0, 1))
+def test_wilson_holds_the_rate_and_stays_a_probability(total, share):
+    hits = round(share * total)
+    low, high = speculation.wilson(hits, total)
+    assert 0 <= low <= hits / total + 1e-9 and hits / total - 1e-9 <= high <= 1
+
+
+def test_costs_by_tokens_keep_bytes_and_times_apart():
+    figure = speculation.cost_by_tokens([(2, MS[0] / MS[1])], [(2, spec(3, "B", "c") / spec(2, "B", "c"))])
+    names = [t.name for t in figure.data]
+    assert names == ["c from measured times ◇ derived", "c by bytes alone ◇ derived"]
+    assert len({t.marker.symbol for t in figure.data}) == 2
+
+
+def test_speedups_show_what_is_not_measured_yet_as_absent():
+    figure = speculation.speedups([("a", MS[0] / MS[1], None)], reported=[("a", spec(1.1, "1", "x"))], guess=2.0)
+    assert [t.name for t in figure.data] == ["predicted ◇ derived", "reported elsewhere △ spec", "your guess ✎"]
+
+
+def test_expert_counts_stand_beside_their_expectation():
+    expected = derived(10.0, "1", "N(...)", (spec(24, "1", "config"),))
+    figure = speculation.experts([(1, expected, measured(8, "1", "engine", 8, 8)), (2, expected, None)])
+    assert len(figure.data[0].x) == 2 and figure.data[1].x == (1,)
+
+
+def test_run_order_draws_every_good_request_where_it_ran():
+    bad = {**ROWS[0], "status": "error", "tpot_s": None}
+    figure = runs.run_order({"baseline": [*ROWS, bad]})
+    assert figure.data[0].x == pytest.approx((0.0, 1.0, 2.0)) and figure.data[0].y == pytest.approx((1.0, 1.1, 1.2))
+
+
+def test_ecdf_reaches_one_and_has_a_band():
+    figure = runs.latency_ecdf([("baseline", [0.3, 0.1, 0.2])])
+    band, line = figure.data
+    assert line.x == (0.1, 0.2, 0.3) and line.y[-1] == 1.0 and band.fill == "toself"
+
+
+def test_context_sweep_keeps_the_order_and_the_floors():
+    figure = runs.context_sweep({"plain": [(1024, MS[0]), (2048, MS[1])]}, {"plain": [(1024, MS[0] * 0.5)]})
+    assert figure.data[0].x == (1024, 2048) and figure.layout.xaxis.ticktext == ("1K", "2K")
+    assert figure.data[1].name == "plain, by bytes ◇ derived"
+
+
+def test_arrivals_and_starts():
+    assert runs.arrivals(ROWS[:1]).data[0].x == pytest.approx((10.0, 100.0, 200.0))
+    figure = runs.starts([("kernels", 1.5, 0.5)])
+    assert figure.data[0].y == (0.5,) and figure.data[1].y == (1.0,)
+
+
+def test_a_live_figure_is_updated_in_place_and_remembers_for_a_reload():
+    one = decode.tpot([("baseline", MS[0])])
+    widget = live.widget(one)
+    first = widget.data[0]
+    live.sync(widget, decode.tpot([("baseline", MS[1])]))
+    assert widget.data[0] is first and first.y == (1.5,)  # the same trace: no flicker
+    live.sync(widget, decode.tpot([("baseline", MS[1]), ("kernels", MS[2])]))
+    assert len(widget.data) == 2 and widget.layout.uirevision == "labkit"
+    live.sync(widget, decode.bytes_treemap(ACCOUNT))
+    assert [t.type for t in widget.data] == ["treemap"]
+    live.persist(widget)
+    assert widget._widget_data[0]["type"] == "treemap"
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        decode.waiting("Nothing"), decode.tpot([]), speculation.ac_plane([]), runs.latency_ecdf([]), runs.run_order({}),
+        decode.roofline([], spec(1, "GB/s", "sheet")),
+    ],
+)  # fmt: skip
+def test_empty_figures_still_say_something(figure):
+    assert figure.layout.meta["alt"] and figure.layout.title.text
