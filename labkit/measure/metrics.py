@@ -7,6 +7,7 @@ import numpy as np
 from labkit.errors import BadInput, LabError
 from labkit.measure.stats import Interval, median_interval
 
+DISTURBED = 0.9  # CPU time / wall time of the decoding thread below which it had to wait for a core
 UNSTABLE = 0.05  # spread between repeats above which a result is called unstable
 
 
@@ -118,6 +119,9 @@ def warnings(rows: list[Mapping], used: list[Mapping], tpots: Interval) -> list[
         out.append(f"only {tpots.repeats} repeat(s): the interval does not cover differences between runs")
     if tpots.spread > UNSTABLE:
         out.append(f"unstable: medians of the repeats differ by {tpots.spread:.0%}")
+    shares = [r["thread_cpu_s"] / r["latency_s"] for r in used if _number(r.get("thread_cpu_s"))]
+    if shares and np.median(shares) < DISTURBED:
+        out.append(f"disturbed: the engine's thread had a core only {np.median(shares):.0%} of the time")
     lengths = {r["output_tokens"] for r in used}
     if len(lengths) > 1 and any(r.get("fixed_length") for r in used):
         out.append(f"output lengths differ ({min(lengths)} to {max(lengths)}) though a fixed one was asked for")

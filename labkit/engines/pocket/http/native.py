@@ -16,10 +16,17 @@ from labkit.engines.pocket.http.run import Run
 
 
 def meta_info(run: Run) -> dict[str, Any]:
-    """What SGLang reports of a finished request. Latencies in seconds; cached_tokens is 0: there is no prefix cache."""
+    """What SGLang reports of a finished request, and the decoding thread's CPU time.
+
+    Times in seconds; cached_tokens is 0: there is no prefix cache.
+    """
     end = run.ended
     meta = {"id": run.job.rid, "finish_reason": run.finish, "prompt_tokens": len(run.job.prompt),
             "completion_tokens": len(run.ids), "cached_tokens": 0, "e2e_latency": end - run.arrived}
+    cpu = getattr(run.generation.stats, "thread_cpu_s", None)
+    if cpu is not None:
+        # Wall time well above this means that the decoding thread waited for a core: the sample is disturbed.
+        meta["thread_cpu_s"] = cpu
     if run.first_token is not None:
         meta["first_token_latency"] = run.first_token - run.arrived
         if len(run.ids) > 1 and end > run.first_token:
