@@ -1,7 +1,7 @@
 """What a campaign's rows say: each arm with its spread between server starts, gains, and whether S = a/c holds.
 
-For one arm S = a/c is true by definition (c is the round time over the plain step). It is a law only if c stays the same
-while a changes, so c is taken at one accept length and used to predict S at the others.
+For one arm S = a/c is true by definition (c is the round time over the plain step). It is a law only if c stays the
+same while a changes, so c is taken at one accept length and used to predict S at the others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ def arms(rows: Iterable[Mapping], source: str) -> dict[str, Arm]:
         mine = [r for r in used if r["arm"] == name]
         starts = sorted({r.get("start", 0) for r in mine})
         out[name] = Arm(
-            name, _evidence([r["tpot_s"] for r in mine], mine, source), _evidence([r["ttft_s"] for r in mine], mine, source),
+            name, _evidence("tpot_s", mine, source), _evidence("ttft_s", mine, source),
             accept_length(mine), len(mine),
             tuple(float(np.median([r["tpot_s"] for r in mine if r.get("start", 0) == s])) for s in starts),
         )  # fmt: skip
@@ -95,6 +95,6 @@ def _times(rows: Iterable[Mapping], arm: str, factor: float = 1.0) -> tuple[list
     return [r["tpot_s"] * factor for r in mine], [r["repeat"] for r in mine]
 
 
-def _evidence(values: Sequence[float], rows: Sequence[Mapping], source: str) -> Evidence:
-    got: Interval = median_interval(values, [r["repeat"] for r in rows])
+def _evidence(column: str, rows: Sequence[Mapping], source: str) -> Evidence:
+    got: Interval = median_interval([r[column] for r in rows], [r["repeat"] for r in rows])
     return measured(got.median, "s", source, low=got.low, high=got.high)
