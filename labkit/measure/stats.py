@@ -43,7 +43,7 @@ def median_interval(
     medians = [float(np.median(g)) for g in groups]
     middle = float(np.median(np.concatenate(groups)))
     rng = np.random.default_rng(seed)
-    drawn = np.array([np.median(_draw(groups, rng)) for _ in range(draws)])
+    drawn = _medians(groups, rng, draws)
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     spread = (max(medians) - min(medians)) / middle if middle else 0.0
     return Interval(
@@ -59,10 +59,26 @@ def ratio_interval(
     over, under = _groups(top, top_repeats), _groups(bottom, bottom_repeats)
     middle = float(np.median(np.concatenate(over)) / np.median(np.concatenate(under)))
     rng = np.random.default_rng(seed)
-    drawn = np.array([np.median(_draw(over, rng)) / np.median(_draw(under, rng)) for _ in range(draws)])
+    drawn = _medians(over, rng, draws) / _medians(under, rng, draws)
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     repeats, count = min(len(over), len(under)), min(sum(map(len, over)), sum(map(len, under)))
     return Interval(middle, min(float(low), middle), max(float(high), middle), repeats, count, 0.0)
+
+
+def paired_ratio(
+    top: dict[tuple[int, int], float], bottom: dict[tuple[int, int], float], *, seed: int = 0, level: float = 0.95,
+    draws: int = DRAWS,
+) -> Interval:
+    """Median of top / bottom over samples of the same (repeat, prompt), with its interval clustered by repeat.
+
+    For arms measured side by side: what disturbs the machine for a moment hits both samples of a pair and cancels.
+    Keys: (repeat, index). Raises BadInput when no key is common.
+    """
+    common = sorted(top.keys() & bottom.keys())
+    if not common:
+        raise BadInput("samples", 0, "at least one (repeat, prompt) measured on both sides")
+    ratios, repeats = [top[k] / bottom[k] for k in common], [k[0] for k in common]
+    return median_interval(ratios, repeats, seed=seed, level=level, draws=draws)
 
 
 def _groups(values: Sequence[float], repeats: Sequence[int]) -> list[np.ndarray]:
@@ -74,6 +90,21 @@ def _groups(values: Sequence[float], repeats: Sequence[int]) -> list[np.ndarray]
     return [values[repeats == r] for r in np.unique(repeats)]
 
 
-def _draw(groups: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-    chosen = rng.integers(0, len(groups), len(groups))
-    return np.concatenate([groups[i][rng.integers(0, len(groups[i]), len(groups[i]))] for i in chosen])
+def _medians(groups: list[np.ndarray], rng: np.random.Generator, draws: int) -> np.ndarray:
+    """[draws] medians of resamples: as many groups as there are, with replacement, then values within each.
+
+    All draws at once, because panels ask for many intervals while a measurement runs.
+    """
+    sizes = np.array([len(g) for g in groups])
+    values = np.full((len(groups), sizes.max()), np.nan)
+    for row, group in zip(values, groups, strict=True):
+        row[: len(group)] = group
+    chosen = rng.integers(0, len(groups), (draws, len(groups)))
+    size = sizes[chosen][..., None]
+    within = (rng.random((*chosen.shape, values.shape[1])) * size).astype(int)
+    drawn = values[chosen[..., None], within]
+    drawn[np.arange(values.shape[1]) >= size] = np.nan  # a smaller group fills only its own places
+    drawn = np.sort(drawn.reshape(draws, -1), axis=1)  # nan goes to the end
+    count = size.sum(axis=(1, 2))
+    rows = np.arange(draws)
+    return (drawn[rows, (count - 1) // 2] + drawn[rows, count // 2]) / 2
