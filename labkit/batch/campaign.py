@@ -170,12 +170,15 @@ class Campaign:
     def _visit(self, one: "Held", engine, visit: Visit, info: dict, started_s: float) -> None:
         writer, prompts = self.writers[visit.load], self.prompts[visit.load][: visit.requests]
         arms = [(a, f"{one.stop.server} a={a:g}" if a else one.stop.server) for a in visit.accept or (None,)]
+        gpu = smi()
         for accept, name in arms:
             config = one.config.but(simulate_acc_len=accept or None)
+            earlier = next((a["starts"] for a in writer.meta["arms"] if a["name"] == name), [])
+            this = {"start": one.again, "start_seconds": round(started_s, 2), "gpu": gpu,
+                    "kernel_caches_before": one.caches}  # fmt: skip
             writer.add_arm(
-                name, requested=config.as_dict(), server_info=info, launch=engine.launch_record(), gpu=smi(),
-                kernel_caches_before=one.caches,
-                start_seconds=round(started_s, 2), accept_switched_at_run_time=accept is not None,
+                name, requested=config.as_dict(), server_info=info, launch=engine.launch_record(),
+                starts=[*earlier, this], accept_switched_at_run_time=accept is not None,
             )  # fmt: skip
         for i in range(self.plan.warmup):
             accept, name = arms[i % len(arms)]

@@ -1,0 +1,187 @@
+"""A campaign's records as tables: what a report shows of a machine that is no longer there."""
+
+import json
+import tarfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pandas as pd
+
+from labkit.catalog import load_config
+from labkit.engines.config import EngineConfig
+from labkit.engines.sglang import profile
+from labkit.errors import BadInput
+from labkit.evidence import Evidence, measured
+from labkit.measure.metrics import good
+from labkit.records import Run, read_run
+from labkit.roofline.account import per_tensor, simple
+from labkit.verdicts import law
+from labkit.verdicts.checks import configuration
+from labkit.verdicts.observed import Observed
+
+RUNGS = ("baseline", "kernels", "fp8-head")
+WITHIN = 0.03  # how near a prediction from bytes must come where bytes bind
+
+
+@dataclass(frozen=True)
+class Record:
+    """A campaign on disk: one run per load, profiles by stop, logs by stop."""
+
+    folder: Path
+    runs: dict[str, Run]
+    profiles: dict[str, dict] = field(default_factory=dict)
+    logs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def gpu(self) -> dict:
+        return next(iter(self.runs.values())).meta.get("gpu", {})
+
+    @property
+    def bandwidth(self) -> Evidence:
+        """What the GPU's memory sustained: a large copy, bytes read plus written, B/s."""
+        copy = self.gpu.get("copy")
+        if not copy:
+            raise BadInput("campaign", str(self.folder), "a record with a copy bandwidth")
+        return measured(copy["median"], "B/s", f"device copy on {copy['device']}", low=copy["low"], high=copy["high"])
+
+    def source(self, load: str) -> str:
+        return f"run {self.runs[load].meta['id']}"
+
+
+def read(folder: str | Path) -> Record:
+    """Read what labkit.batch.campaign wrote (run folders, profile.json, logs.tar.gz). Raises BadInput without a run."""
+    folder = Path(folder)
+    runs = {p.parent.name: read_run(p.parent) for p in sorted(folder.glob("*/run.json"))}
+    if not runs:
+        raise BadInput("campaign", str(folder), "a folder of run directories")
+    profiles = json.loads((folder / "profile.json").read_text()) if (folder / "profile.json").exists() else {}
+    logs = {}
+    if (folder / "logs.tar.gz").exists():
+        with tarfile.open(folder / "logs.tar.gz") as tar:
+            for member in tar.getmembers():
+                if member.isfile() and member.name.endswith(".log") and "engine" in member.name:
+                    text = tar.extractfile(member).read().decode(errors="replace")
+                    logs[Path(member.name).parent.name] = text
+    return Record(folder, runs, profiles, logs)
+
+
+def arms_table(record: Record, load: str) -> pd.DataFrame:
+    """TPOT, interval, spread between server starts, accept length and TTFT of each arm; ms."""
+    rows = []
+    for arm in law.arms(record.runs[load].rows, record.source(load)).values():
+        rows.append({
+            "arm": arm.name, "TPOT ms": arm.tpot.value * 1e3, "low": arm.tpot.low * 1e3, "high": arm.tpot.high * 1e3,
+            "requests": arm.requests, "starts": len(arm.starts), "between starts": arm.between_starts,
+            "a": arm.accept, "round ms": arm.tpot.value * 1e3 * (arm.accept or 1), "TTFT ms": arm.ttft.value * 1e3,
+        })  # fmt: skip
+    return pd.DataFrame(rows).set_index("arm")
+
+
+def accounts_table(record: Record, load: str, model: str = "ling-3.0-flash") -> pd.DataFrame:
+    """Each rung against both byte accounts and the copy bandwidth: GB a step, GB/s reached, share of copy, floor."""
+    rows, bandwidth = [], record.bandwidth.value
+    arms = law.arms(record.runs[load].rows, record.source(load))
+    context = _context(record, load)
+    for name in (n for n in RUNGS if n in arms):
+        head = "fp8" if name == "fp8-head" else "bf16"
+        whole = per_tensor(load_config(model), context=context, head=head).total_bytes
+        short = simple(load_config(model), head_bits=8 if head == "fp8" else 16).total_bytes
+        seconds = arms[name].tpot.value
+        rows.append({
+            "rung": name, "TPOT ms": seconds * 1e3, "per tensor GB": whole / 1e9, "simple GB": short / 1e9,
+            "per tensor GB/s": whole / seconds / 1e9, "simple GB/s": short / seconds / 1e9,
+            "share of copy": whole / seconds / bandwidth, "floor ms": whole / bandwidth * 1e3,
+        })  # fmt: skip
+    return pd.DataFrame(rows).set_index("rung")
+
+
+def head_step(record: Record, load: str, model: str = "ling-3.0-flash") -> dict:
+    """What the FP8 head saved and what bytes alone predict, s: measured, predicted at copy speed and at the speed
+    that the step before reached; error of each predicted TPOT."""
+    arms = law.arms(record.runs[load].rows, record.source(load))
+    before, after = arms["kernels"].tpot.value, arms["fp8-head"].tpot.value
+    context = _context(record, load)
+    with_bf16 = per_tensor(load_config(model), context=context, head="bf16").total_bytes
+    saved = with_bf16 - per_tensor(load_config(model), context=context, head="fp8").total_bytes
+    at_copy = before - saved / record.bandwidth.value
+    at_step = before * (1 - saved / with_bf16)
+    return {
+        "before_s": before, "after_s": after, "saved_bytes": saved, "saved_s": before - after,
+        "predicted_at_copy_s": at_copy, "error_at_copy": at_copy / after - 1,
+        "predicted_at_step_s": at_step, "error_at_step": at_step / after - 1,
+    }  # fmt: skip
+
+
+def law_table(record: Record, load: str, plain: str, reference: str) -> pd.DataFrame:
+    """S = a/c at every simulated accept length, c taken from the reference arm."""
+    run = record.runs[load]
+    names = [n for n in run.arms if n.startswith("mtp a=") and any(r["arm"] == n for r in good(run.rows))]
+    held = law.law(run.rows, plain, names, reference, record.source(load))
+    return pd.DataFrame([{
+        "arm": h.arm, "a": h.accept, "c": h.c.value, "c low": h.c.low, "c high": h.c.high,
+        "S measured": h.speedup.value, "S low": h.speedup.low, "S high": h.speedup.high,
+        "S predicted": h.predicted, "error": h.error,
+    } for h in sorted(held, key=lambda h: h.accept)]).set_index("arm")  # fmt: skip
+
+
+def profile_table(record: Record) -> pd.DataFrame:
+    """Milliseconds of one pass by group of kernels, with what is idle; one column a profiled stop."""
+    columns = {}
+    for label, got in record.profiles.items():
+        groups = {k: v * 1e3 for k, v in profile.grouped(got["by_name"]).items()}
+        columns[label.split("-", 1)[1]] = {**groups, "idle": got["idle_s"] * 1e3}
+    table = pd.DataFrame(columns).fillna(0.0)
+    return table.loc[table.max(axis=1).sort_values(ascending=False).index]
+
+
+def clock_table(record: Record) -> pd.DataFrame:
+    """This client's TPOT against the server's own decode throughput, by load and arm: largest relative difference."""
+    rows = []
+    for load, run in record.runs.items():
+        for arm in run.arms:
+            pairs = [(r["tpot_s"], 1 / r["server_decode_tok_s"]) for r in good(run.rows)
+                     if r["arm"] == arm and r.get("server_decode_tok_s")]  # fmt: skip
+            if pairs:
+                ratios = pd.Series([mine / theirs - 1 for mine, theirs in pairs])
+                rows.append({"load": load, "arm": arm, "requests": len(pairs), "median": ratios.median(),
+                             "largest": ratios.loc[ratios.abs().idxmax()]})  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def checks_table(record: Record, load: str = "1k") -> pd.DataFrame:
+    """Configuration checks on each arm's recorded server description and the log of its first stop."""
+    rows, seen = [], set()
+    for arm in record.runs[load].meta["arms"]:
+        server = arm["name"].split(" ")[0]
+        if server in seen:
+            continue
+        seen.add(server)
+        config = EngineConfig.from_dict(arm["engine"]).but(simulate_acc_len=None)
+        expect = [n for n, on in (("kernels", config.moe_runner_backend == "humming"), ("fp8-head", config.fp8_lm_head),
+                                  ("mtp", config.speculative is not None)) if on] or ["baseline"]  # fmt: skip
+        log = next((text for stop, text in record.logs.items() if stop.split("-", 1)[-1] == server), None)
+        env = {k: v for k, v in arm["launch"]["env"].items() if k.startswith("SGL")}
+        mine = tuple(r for r in record.runs[load].rows if r["arm"] == server and r["status"] != "warmup")
+        for check in configuration(Observed(arm["server_info"], log, mine, env), expect, config):
+            rows.append({"server": server, **check.as_dict()})
+    return pd.DataFrame(rows)
+
+
+def starts_table(record: Record) -> pd.DataFrame:
+    """Seconds from go to ready of each server start, and whether kernel caches were warm."""
+    rows = {}
+    for run in record.runs.values():
+        for arm in run.meta["arms"]:
+            for start in arm["starts"]:
+                warm = [n for n, w in start["kernel_caches_before"].items() if w]
+                rows[arm["name"].split(" ")[0], start["start"]] = {
+                    "seconds": start["start_seconds"], "warm caches": ", ".join(warm) or "none",
+                    "GPU clock MHz": start["gpu"].get("clocks.sm"), "GPU C": start["gpu"].get("temperature.gpu"),
+                }  # fmt: skip
+    return pd.DataFrame(rows).T
+
+
+def _context(record: Record, load: str) -> int:
+    """Mean context of a decode step: the prompt and half of the output."""
+    row = good(record.runs[load].rows)[0]
+    return int(row["prompt_tokens"] + row["output_tokens"] / 2)
