@@ -70,7 +70,7 @@ class Unit:
     def pretty(self, value: float) -> tuple[float, str]:
         """(factor, unit) that leave one to three digits before the point, for plain B, s, FLOP and their rates."""
         head, _, tail = self.text.partition("/")
-        if head not in ("B", "s", "FLOP") or value == 0:
+        if head not in ("B", "s", "FLOP") or tail == "B" or value == 0:  # FLOP/B reads better without a prefix
             return 1.0, self.text
         steps = ("n", "u", "m", "", "k", "M", "G", "T", "P") if head == "s" else ("", "k", "M", "G", "T", "P")
         fits = [p for p in steps if abs(value) >= _PREFIXES.get(p, 1.0)] or [steps[0]]

@@ -85,6 +85,7 @@ def test_quantity_is_short():
     assert (STEP / TPOT).quantity() == "121.1 GB/s"
     assert spec(1234, "s", "x").quantity() == "1234 s"
     assert spec(0, "B", "x").quantity() == "0 B"
+    assert spec(3663, "FLOP/B", "x").quantity() == "3663 FLOP/B"
     assert spec(0.5, "1", "x").quantity() == "0.5"
     assert measured(1.5, "s", "x", low=1.25, high=2).quantity(".2f") == "1.50 [1.25, 2.00] s"
 

@@ -219,3 +219,30 @@ def _read(t: Tensor, form: Format, tokens: int, distinct: float) -> tuple[Size, 
     if t.role is Role.EMBEDDING:
         return form.size(1, t.cols), tokens
     return form.size(t.rows, t.cols), t.read(distinct)
+
+
+def bridge(short: Simple, account: Account) -> list[tuple[str, float]]:
+    """From the simple account's total to the per-tensor one: (what the simple account has wrong, bytes it is off by).
+
+    The parts add up to the difference exactly; where `short` uses other active parameters than the account (a published
+    figure, say), what remains is a line of its own.
+    """
+    width = short.weight_bits / 8
+    head = account.group("head")
+    parts = [("the head, counted twice", -head.parameters * width)]
+    off: dict[str, float] = {}
+    for g in account.groups:
+        if g.name != "head":
+            kind = g.format.partition("-block")[0].upper()
+            same = Format.parse(g.format).bits == short.weight_bits
+            label = f"wider parts among the {kind}" if same else f"{kind} parts, not {short.weight_bits:g}-bit"
+            off[label] = off.get(label, 0.0) + g.payload_bytes - g.parameters * width
+    parts += off.items()
+    parts += [
+        ("head in another format", head.payload_bytes - short.head_bytes),
+        ("block scales and padding", sum(g.scale_bytes + g.padding_bytes for g in account.groups)),
+        ("KV of the context", account.kv_bytes),
+        ("linear-attention state", account.state_bytes + account.convolution_bytes)]
+    rest = account.total_bytes - short.total_bytes - sum(size for _, size in parts)
+    parts.append(("other active parameters", rest))
+    return [(name, size) for name, size in parts if abs(size) > 1e-6 * account.total_bytes]

@@ -46,11 +46,14 @@ def test_figures_in_the_units_as_published():
     spark = catalog.machine("dgx-spark")
     assert (spark.bandwidth.value, spark.bandwidth.unit, spark.memory.quantity("g")) == (273, "GB/s", "128 GB")
     assert spark.peaks[0].sparse and spark.peaks[0].precision == "FP4" and spark.peaks[0].flops.si == 1e15
-    assert [catalog.result(f"synthetic-{r}").metrics["tpot"].quantity("g") for r in
-            ("baseline", "kernels", "fp8-head", "mtp")] == ["27.71 ms", "25.35 ms", "22.76 ms", "9.72 ms"]
+    assert [
+        catalog.result(f"synthetic-{r}").metrics["tpot"].quantity("g")
+        for r in ("baseline", "kernels", "fp8-head", "mtp")
+    ] == ["27.71 ms", "25.35 ms", "22.76 ms", "9.72 ms"]
     pairs = catalog.result("gsm8k-pairs").metrics
-    assert sum(pairs[p].value for p in ("both_right", "only_baseline_right", "only_optimised_right",
-                                        "both_wrong")) == 1319
+    assert (
+        sum(pairs[p].value for p in ("both_right", "only_baseline_right", "only_optimised_right", "both_wrong")) == 1319
+    )
     counts = catalog.result("gsm8k-all-counts").metrics
     assert pairs["both_right"].value + pairs["only_optimised_right"].value == counts["correct"].value
     assert catalog.machine("ryzen-ai-max-395").sustained.low == 212
@@ -70,6 +73,7 @@ def test_this_machine_is_asked_of_the_probe(monkeypatch):
 
     import labkit.measure
     from labkit.evidence import measured
+
     probe = types.ModuleType("labkit.measure.probe")
     probe.bandwidth = lambda: measured(12.5, "GB/s", "probe of a test")
     monkeypatch.setitem(sys.modules, "labkit.measure.probe", probe)
@@ -90,9 +94,19 @@ models:
     source: my own training
     config_path: my/config.json
 """
-CONFIG = {"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 2,
-          "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 32,
-          "moe_intermediate_size": 8, "num_experts": 4, "num_experts_per_tok": 2}
+CONFIG = {
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "vocab_size": 100,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "head_dim": 8,
+    "intermediate_size": 32,
+    "moe_intermediate_size": 8,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+}
 
 
 @pytest.fixture
@@ -101,12 +115,14 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "params").mkdir()
     (tmp_path / "notebooks").mkdir()
     import json
+
     (tmp_path / "catalog" / "my" / "config.json").write_text(json.dumps(CONFIG))
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("LABKIT_CATALOG", raising=False)
 
     def write(text: str, name: str = "own.yaml"):
         (tmp_path / "catalog" / name).write_text(textwrap.dedent(text))
+
     return write
 
 
@@ -120,6 +136,7 @@ def test_users_add_their_own(project, tmp_path, monkeypatch):
     assert project_folder() == tmp_path and catalog.machine("desk").name == "my desk"
     project(OWN.replace("80", "90"))
     import os
+
     os.utime(tmp_path / "catalog" / "own.yaml", (1, 1))
     assert catalog.machine("desk").bandwidth.value == 90
     monkeypatch.setenv("LABKIT_CATALOG", str(tmp_path / "nowhere"))
@@ -129,32 +146,50 @@ def test_users_add_their_own(project, tmp_path, monkeypatch):
     assert catalog.machine("desk").bandwidth.value == 90
 
 
-@pytest.mark.parametrize("text, what", [
-    ("[1, 2]", "own.yaml.*mapping"), ("machines: [", "own.yaml.*YAML"), ("machine: []", "unknown sections.*machine"),
-    ("results: []", "unknown sections.*results"), ("machines: {}\nmodels: 3", "models.*list"),
-    ("machines: [desk]", r"machines\[0\].*mapping"), ("machines: [{name: x}]", r"machines\[0\]: id"),
-    ("machines: [{id: a, name: b, source: s, bandwidth: {value: 1, unit: GB/s}, speed: 3}]", "unknown fields.*speed"),
-    ("machines: [{id: a, name: b, source: s}]", "a: bandwidth"),
-    ("machines: [{id: a, name: b, bandwidth: {value: 1, unit: GB/s}}]", "a: source"),
-    ("machines: [{id: a, source: s, bandwidth: {value: 1, unit: GB/s}}]", "a: name"),
-    ("machines: [{id: a, name: b, source: s, bandwidth: 80}]", "bandwidth.*mapping"),
-    ("machines: [{id: a, name: b, source: s, bandwidth: {value: fast, unit: GB/s}}]", "bandwidth.*value with a unit"),
-    ("machines: [{id: a, name: b, source: s, bandwidth: {value: 80}}]", "bandwidth.*value with a unit"),
-    ("machines: [{id: a, name: b, source: s, bandwidth: {value: 80, unit: GB}}]", "unit.*dimension"),
-    ("machines: [{id: a, name: b, source: s, bandwidth: {value: -80, unit: GB/s}}]", "bandwidth.*positive"),
-    ("machines: [{id: a, name: b, source: s, bandwidth: {value: 80, unit: GB/s, low: 90, high: 95}}]", "interval"),
-    ("machines: [{id: a, name: b, source: s, bandwidth: {value: 80, unit: GB/s},"
-     " peaks: [{value: 1, unit: TFLOP/s}]}]", "peaks.*precision"),
-    ("machines: [{id: dgx-spark, name: b, source: s, bandwidth: {value: 80, unit: GB/s}}]", "id.*not taken"),
-    ("machines: [{id: this, name: b, source: s, bandwidth: {value: 80, unit: GB/s}}]", "id.*not taken"),
-    ("models: [{id: m, name: n, source: s}]", "either config: .* or config_path"),
-    ("models: [{id: m, name: n, source: s, config: {}, config_path: x}]", "either config"),
-    ("models: [{id: m, name: n, source: s, config_path: none.json}]", "none.json"),
-    ("models: [{id: m, name: n, source: s, config: 3}]", "m: config"),
-    ("models: [{id: m, name: n, source: s, config: {}, formats: x}]", "formats"),
-    ("models: [{id: m, name: n, source: s, config: {}, published: {speed: {value: 1}}}]", "published.*speed"),
-    ("sources: {x: {title: y}}", "date"), ("sources: {x: {title: y, date: soon}}", "date"),
-    ("sources: {vendor-specs: {title: y, date: 2026-01-01}}", "not taken")])
+@pytest.mark.parametrize(
+    "text, what",
+    [
+        ("[1, 2]", "own.yaml.*mapping"),
+        ("machines: [", "own.yaml.*YAML"),
+        ("machine: []", "unknown sections.*machine"),
+        ("results: []", "unknown sections.*results"),
+        ("machines: {}\nmodels: 3", "models.*list"),
+        ("machines: [desk]", r"machines\[0\].*mapping"),
+        ("machines: [{name: x}]", r"machines\[0\]: id"),
+        (
+            "machines: [{id: a, name: b, source: s, bandwidth: {value: 1, unit: GB/s}, speed: 3}]",
+            "unknown fields.*speed",
+        ),
+        ("machines: [{id: a, name: b, source: s}]", "a: bandwidth"),
+        ("machines: [{id: a, name: b, bandwidth: {value: 1, unit: GB/s}}]", "a: source"),
+        ("machines: [{id: a, source: s, bandwidth: {value: 1, unit: GB/s}}]", "a: name"),
+        ("machines: [{id: a, name: b, source: s, bandwidth: 80}]", "bandwidth.*mapping"),
+        (
+            "machines: [{id: a, name: b, source: s, bandwidth: {value: fast, unit: GB/s}}]",
+            "bandwidth.*value with a unit",
+        ),
+        ("machines: [{id: a, name: b, source: s, bandwidth: {value: 80}}]", "bandwidth.*value with a unit"),
+        ("machines: [{id: a, name: b, source: s, bandwidth: {value: 80, unit: GB}}]", "unit.*dimension"),
+        ("machines: [{id: a, name: b, source: s, bandwidth: {value: -80, unit: GB/s}}]", "bandwidth.*positive"),
+        ("machines: [{id: a, name: b, source: s, bandwidth: {value: 80, unit: GB/s, low: 90, high: 95}}]", "interval"),
+        (
+            "machines: [{id: a, name: b, source: s, bandwidth: {value: 80, unit: GB/s},"
+            " peaks: [{value: 1, unit: TFLOP/s}]}]",
+            "peaks.*precision",
+        ),
+        ("machines: [{id: dgx-spark, name: b, source: s, bandwidth: {value: 80, unit: GB/s}}]", "id.*not taken"),
+        ("machines: [{id: this, name: b, source: s, bandwidth: {value: 80, unit: GB/s}}]", "id.*not taken"),
+        ("models: [{id: m, name: n, source: s}]", "either config: .* or config_path"),
+        ("models: [{id: m, name: n, source: s, config: {}, config_path: x}]", "either config"),
+        ("models: [{id: m, name: n, source: s, config_path: none.json}]", "none.json"),
+        ("models: [{id: m, name: n, source: s, config: 3}]", "m: config"),
+        ("models: [{id: m, name: n, source: s, config: {}, formats: x}]", "formats"),
+        ("models: [{id: m, name: n, source: s, config: {}, published: {speed: {value: 1}}}]", "published.*speed"),
+        ("sources: {x: {title: y}}", "date"),
+        ("sources: {x: {title: y, date: soon}}", "date"),
+        ("sources: {vendor-specs: {title: y, date: 2026-01-01}}", "not taken"),
+    ],
+)
 def test_a_bad_file_is_named_with_entry_and_field(project, text, what):
     project(text)
     with pytest.raises(BadInput, match=what):
@@ -178,8 +213,11 @@ def test_configs_from_paths(project, tmp_path):
 
 def test_a_multimodal_config_is_read_one_level_down(tmp_path):
     import json
-    outer = {"architectures": ["Qwen3MoeForCausalLM"], "text_config": {k: v for k, v in CONFIG.items()
-                                                                       if k != "architectures"}}
+
+    outer = {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "text_config": {k: v for k, v in CONFIG.items() if k != "architectures"},
+    }
     (tmp_path / "config.json").write_text(json.dumps(outer))
     assert shape_of(read_config(tmp_path)).vocab == 100
 

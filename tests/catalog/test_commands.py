@@ -32,14 +32,30 @@ def test_facts_fails_when_a_number_does_not_agree(capsys, monkeypatch):
     from dataclasses import replace
 
     from labkit.roofline import facts
+
     rows = facts.facts()
     monkeypatch.setattr(facts, "facts", lambda: [replace(rows[0], published="400e6"), *rows[1:]])
     assert main(["facts", "--json"]) == 1
 
 
 def test_bytes_json(capsys):
-    d = json.loads(out(capsys, "bytes", "--model", "ling-3.0-flash", "--machine", "dgx-spark", "--context", 33792,
-                       "--drafts", 3, "--tpot-ms", 27.71, "--json"))
+    d = json.loads(
+        out(
+            capsys,
+            "bytes",
+            "--model",
+            "ling-3.0-flash",
+            "--machine",
+            "dgx-spark",
+            "--context",
+            33792,
+            "--drafts",
+            3,
+            "--tpot-ms",
+            27.71,
+            "--json",
+        )
+    )
     assert d["per_tensor"]["total_bytes"] == pytest.approx(5.238e9, rel=1e-3)
     assert d["simple"]["total_bytes"] == pytest.approx(3.3564e9, rel=1e-4)
     assert {"name", "payload_bytes", "scale_bytes", "format"} <= set(d["per_tensor"]["groups"][0])
@@ -52,22 +68,42 @@ def test_bytes_json(capsys):
 
 def test_bytes_options(capsys):
     def total(*more):
-        return json.loads(out(capsys, "bytes", "--model", "ling-3.0-flash", "--context", 0, "--json", *more)
-                          )["per_tensor"]["total_bytes"]
+        return json.loads(out(capsys, "bytes", "--model", "ling-3.0-flash", "--context", 0, "--json", *more))[
+            "per_tensor"
+        ]["total_bytes"]
+
     base = total()
     assert total("--head", "fp8") < base < total("--experts", "bf16")
     assert total("--dense", "bf16") > base and total("--positions", "4") > base
     assert total("--kv", "fp8-tensor") == base
     text = out(capsys, "bytes", "--model", "ling-3.0-flash", "--drafts", 2, "--tpot-ms", 30)
-    for word in ("KDA projections", "routed experts", "KV read", "floor", "◇ derived", "△ spec", "□ reported",
-                 "c from bytes"):
+    for word in (
+        "KDA projections",
+        "routed experts",
+        "KV read",
+        "floor",
+        "◇ derived",
+        "△ spec",
+        "□ reported",
+        "c from bytes",
+    ):
         assert word in text
 
 
 def test_bytes_of_a_config_on_disk(capsys, tmp_path):
-    config = {"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 2,
-              "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 32,
-              "moe_intermediate_size": 8, "num_experts": 4, "num_experts_per_tok": 2}
+    config = {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "vocab_size": 100,
+        "hidden_size": 16,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 8,
+        "intermediate_size": 32,
+        "moe_intermediate_size": 8,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+    }
     (tmp_path / "config.json").write_text(json.dumps(config))
     for path in (tmp_path, tmp_path / "config.json"):
         assert json.loads(out(capsys, "bytes", "--model", path, "--json"))["per_tensor"]["total_bytes"] > 0
@@ -79,15 +115,20 @@ def test_bytes_of_a_config_on_disk(capsys, tmp_path):
     assert "missing fields: got 'head_dim, num_experts'" in out(capsys, "bytes", "--model", tmp_path, code=2)
 
 
-@pytest.mark.parametrize("argv, what", [
-    (["--model", "nonesuch"], "model: got 'nonesuch'"), (["--model", "ling-3.0-flash", "--machine", "x"], "machine"),
-    (["--model", "ling-3.0-flash", "--context", "-1"], "context"),
-    (["--model", "ling-3.0-flash", "--experts", "fp3"], "format"),
-    (["--model", "ling-3.0-flash", "--positions", "0"], "tokens"),
-    (["--model", "ling-3.0-flash", "--drafts", "0"], "drafts"),
-    (["--model", "qwen3-30b-a3b", "--drafts", "1"], "num_nextn_predict_layers"),
-    (["--model", "ling-3.0-flash", "--tpot-ms", "0"], "tpot-ms"),
-    (["--model", "ling-3.0-flash", "--tpot-ms", "nan"], "tpot-ms")])
+@pytest.mark.parametrize(
+    "argv, what",
+    [
+        (["--model", "nonesuch"], "model: got 'nonesuch'"),
+        (["--model", "ling-3.0-flash", "--machine", "x"], "machine"),
+        (["--model", "ling-3.0-flash", "--context", "-1"], "context"),
+        (["--model", "ling-3.0-flash", "--experts", "fp3"], "format"),
+        (["--model", "ling-3.0-flash", "--positions", "0"], "tokens"),
+        (["--model", "ling-3.0-flash", "--drafts", "0"], "drafts"),
+        (["--model", "qwen3-30b-a3b", "--drafts", "1"], "num_nextn_predict_layers"),
+        (["--model", "ling-3.0-flash", "--tpot-ms", "0"], "tpot-ms"),
+        (["--model", "ling-3.0-flash", "--tpot-ms", "nan"], "tpot-ms"),
+    ],
+)
 def test_bad_input_is_one_line_with_the_field(capsys, argv, what):
     error = out(capsys, "bytes", *argv, code=2)
     assert what in error and error.count("\n") == 1
@@ -97,9 +138,20 @@ def test_catalog(capsys):
     d = json.loads(out(capsys, "catalog", "--json"))
     assert {"machines", "models", "results", "recipes", "sources"} == set(d)
     assert d["machines"][0]["bandwidth"]["tier"] == "spec"
-    assert d["results"][0]["metrics"]["tpot"] == {"value": 27.71, "unit": "ms", "tier": "reported",
-                                                  "source": d["results"][0]["source"]}
+    assert d["results"][0]["metrics"]["tpot"] == {
+        "value": 27.71,
+        "unit": "ms",
+        "tier": "reported",
+        "source": d["results"][0]["source"],
+    }
     text = out(capsys, "catalog", "--sources")
-    for word in ("dgx-spark", "ling-3.0-flash", "gsm8k-pairs", "--moe-runner-backend humming", "△ spec", "□ reported",
-                 "https://github.com/ly01325/Ling3-Flash-DGX-Spark"):
+    for word in (
+        "dgx-spark",
+        "ling-3.0-flash",
+        "gsm8k-pairs",
+        "--moe-runner-backend humming",
+        "△ spec",
+        "□ reported",
+        "https://github.com/ly01325/Ling3-Flash-DGX-Spark",
+    ):
         assert word in text

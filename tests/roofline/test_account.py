@@ -7,6 +7,7 @@ from labkit import catalog
 from labkit.errors import BadInput
 from labkit.evidence import Tier
 from labkit.roofline.account import (
+    bridge,
     checkpoint_bytes,
     draft_pass,
     kv_bytes_per_token,
@@ -233,3 +234,26 @@ def test_evidence_and_json():
     }
     with pytest.raises(BadInput, match="group.*routed experts"):
         account.group("experts")
+
+
+def test_the_bridge_between_the_accounts():
+    account, short = per_tensor(LING, context=33792), simple(LING)
+    steps = dict(bridge(short, account))
+    assert sum(steps.values()) == pytest.approx(account.total_bytes - short.total_bytes)
+    assert {k: round(v / 1e6) for k, v in steps.items()} == {
+        "the head, counted twice": -201,
+        "FP8 parts, not 4-bit": 1408,
+        "FP32 parts, not 4-bit": 184,
+        "BF16 parts, not 4-bit": 7,
+        "block scales and padding": 60,
+        "KV of the context": 272,
+        "linear-attention state": 152,
+    }
+    head8 = dict(bridge(simple(LING, 16), per_tensor(LING, context=0, head="fp8")))
+    assert head8["head in another format"] == -157184 * 2560 and "KV of the context" not in head8
+    published = dict(bridge(simple(LING, active_parameters=5.1e9), account))
+    assert published["other active parameters"] == pytest.approx((5103304672 - 5.1e9) / 2)
+    oss = per_tensor(shapes.GPT_OSS | {"quantization_config": {"quant_method": "mxfp4"}}, context=0)
+    steps = dict(bridge(simple(shapes.GPT_OSS, weight_bits=4), oss))
+    assert steps["wider parts among the MXFP4"] == pytest.approx(5 * 4 * (22 + D) * 1.5)
+    assert list(dict(bridge(simple(shapes.QWEN), per_tensor(shapes.QWEN, context=0)))) == ["the head, counted twice"]
