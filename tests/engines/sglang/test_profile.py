@@ -12,7 +12,7 @@ from labkit.errors import LabError
 EVENTS = [
     {"name": "humming_moe_kernel<64>", "cat": "kernel", "ts": 100.0, "dur": 40.0},
     {"name": "fused_recurrent_kda_fwd_kernel", "cat": "kernel", "ts": 150.0, "dur": 20.0},
-    {"name": "fused_recurrent_kda_fwd_kernel", "cat": "kernel", "ts": 160.0, "dur": 20.0},   # another stream, overlapping
+    {"name": "fused_recurrent_kda_fwd_kernel", "cat": "kernel", "ts": 160.0, "dur": 20.0},  # overlaps
     {"name": "deep_gemm::sm90_fp8_gemm_1d2d_impl", "cat": "kernel", "ts": 200.0, "dur": 100.0},
     {"name": "Memcpy DtoD", "cat": "gpu_memcpy", "ts": 300.0, "dur": 10.0},
     {"name": "cudaGraphLaunch", "cat": "cuda_runtime", "ts": 0.0, "dur": 500.0},              # on the CPU: not counted
