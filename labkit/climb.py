@@ -9,7 +9,7 @@ from labkit.engines import ladder, process
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
 from labkit.measure import metrics, session
-from labkit.measure.stats import ratio_interval
+from labkit.measure.stats import paired_ratio
 from labkit.params import Params
 from labkit.records import RunWriter
 from labkit.workloads import load
@@ -86,7 +86,7 @@ def _start(stack: ExitStack, name: str, config: EngineConfig, writer, progress, 
 def table(configs: dict[str, EngineConfig], rows: list[dict], *, seed: int = 0) -> list[dict]:
     """One dict per rung: summary (metrics.summarise), ratios and why the ladder stops.
 
-    step      TPOT of the rung before / this one's, with interval; None on the first
+    step      TPOT of the rung before / this one's over pairs of samples, with interval; None on the first
     total     TPOT of the first rung / this one's
     c, S      only with speculation, against the rung before: c = TPOT * a / TPOT without MTP, S = a / c
     account   bytes of a plain step and the bandwidth that the TPOT amounts to, where the model's shape is known
@@ -141,10 +141,8 @@ def _fp32_weights(config: EngineConfig) -> bool:
 
 
 def _ratio(before: list[dict], after: list[dict], seed: int) -> dict:
-    return ratio_interval(
-        [r["tpot_s"] for r in before], [r["repeat"] for r in before],
-        [r["tpot_s"] for r in after], [r["repeat"] for r in after], seed=seed,
-    ).as_dict()
+    first, second = ({(r["repeat"], r["index"]): r["tpot_s"] for r in rows} for rows in (before, after))
+    return paired_ratio(first, second, seed=seed).as_dict()
 
 
 def _stop(found: dict, before: str | None) -> str | None:

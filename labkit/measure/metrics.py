@@ -115,6 +115,9 @@ def warnings(rows: list[Mapping], used: list[Mapping], tpots: Interval) -> list[
     for status in sorted({r["status"] for r in rows} - {"ok"}):
         bad = [r for r in rows if r["status"] == status]
         out.append(f"{len(bad)} of {len(rows)} samples {status}: {bad[0].get('error') or 'no reason given'}")
+    short = sum(r["status"] == "ok" for r in rows) - len(used)
+    if short:
+        out.append(f"{short} of {len(rows)} samples have fewer than two tokens, so no TPOT")
     if tpots.repeats < 3:
         out.append(f"only {tpots.repeats} repeat(s): the interval does not cover differences between runs")
     if tpots.spread > UNSTABLE:

@@ -1,0 +1,132 @@
+"""The streaming client against bytes as servers really cut them."""
+
+import threading
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from labkit.errors import BadInput
+from labkit.measure import client
+
+
+def test_tokens_come_from_completion_tokens_never_from_chunks(server, wire):
+    spec = {"spec_verify_ct": 4, "spec_num_correct_drafts": 7, "spec_num_proposed_drafts": 12,
+            "spec_correct_drafts_histogram": [0, 1, 2, 1]}
+    events = [wire.event(1), wire.event(5), wire.event(5), wire.event(8), wire.event(12, finish="length", **spec)]
+    server.script = [wire.stream(*events)]
+    r = client.generate(server.url, text="hello")
+    assert (r.output_tokens, r.chunk_tokens) == (12, [1, 5, 8, 12])
+    assert (r.prompt_tokens, r.cached_tokens, r.finish_reason) == (7, 0, "length")
+    assert r.accept_length == 12 / 4
+    assert (r.verify_ct, r.correct_drafts, r.proposed_drafts, r.histogram) == (4, 7, 12, [0, 1, 2, 1])
+    assert r.output_ids == list(range(12))
+
+
+def test_times_follow_the_definitions(server, wire):
+    """TTFT is the first event with a token, even when it has no text; latency the last one with a new token."""
+    server.script = [
+        wire.head, 0.15, wire.chunk(wire.event(1, text="")), 0.1, wire.chunk(wire.event(3)), 0.1,
+        wire.chunk(wire.event(5)), 0.3, wire.chunk(wire.event(5, finish="length")), wire.end,
+    ]
+    seen = []
+    r = client.generate(server.url, text="x", on_chunk=lambda s, n: seen.append((s, n)))
+    assert r.ttft_s >= 0.15 and r.ttft_s == r.chunk_times[0]
+    # The late final event brings no token, so it is not the end of the last token's time.
+    assert r.latency_s == r.chunk_times[-1] and len(r.chunk_times) == 3
+    assert r.tpot_s == pytest.approx((r.latency_s - r.ttft_s) / 4)
+    assert seen == list(zip(r.chunk_times, [1, 3, 5], strict=True))
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cuts=st.sets(st.integers(1, 700), max_size=12))
+def test_any_cutting_of_the_bytes_gives_the_same_answer(server, wire, cuts):
+    text = 'a "quoted" word, a \\ and "completion_tokens": 999\n\nblank line\r\n'
+    events = [wire.event(1, text=text), wire.event(4, text=text * 2), wire.event(6, text=text * 2, finish="stop")]
+    whole = wire.stream(*events)
+    at = [0, *sorted(c for c in cuts if c < len(whole)), len(whole)]
+    server.script = [whole[a:b] for a, b in zip(at, at[1:], strict=False)]
+    r = client.generate(server.url, text="x")
+    assert (r.output_tokens, r.chunk_tokens, r.text, r.finish_reason) == (6, [1, 4, 6], text * 2, "stop")
+
+
+def test_stream_without_chunked_encoding_and_with_crlf_events(server, wire):
+    events = [wire.event(1), wire.event(2, finish="length")]
+    body = b"".join(e.replace(b"\n\n", b"\r\n\r\n") for e in events)
+    server.script = [b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + body]
+    assert client.generate(server.url, text="x").chunk_tokens == [1, 2]
+
+
+def test_what_is_sent(server, wire):
+    server.script = [wire.stream(wire.event(1, finish="length"))]
+    client.generate(server.url, input_ids=[5, 6], sampling={"temperature": 0.0}, api_key="k1")
+    assert server.asked() == [{"input_ids": [5, 6], "sampling_params": {"temperature": 0.0}, "stream": True}]
+    assert b"Authorization: Bearer k1\r\n" in server.requests[0][1] + b"\r\n"
+
+
+def test_cancel_closes_the_connection_in_mid_request(server, wire):
+    late = wire.chunk(wire.event(3))
+    server.script = [wire.head, wire.chunk(wire.event(1)), wire.chunk(wire.event(2)), 1.5, late, 0.1, late]
+    cancel = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(client.Cancelled) as stopped:
+        client.generate(server.url, text="x", cancel=cancel, on_chunk=lambda s, n: n == 2 and cancel.set())
+    assert time.monotonic() - began < 5
+    assert stopped.value.partial.chunk_tokens == [1, 2]
+    assert server.hung_up.wait(15)
+
+
+def test_cancel_before_the_answer_begins(server):
+    server.script = [1.5]
+    cancel = threading.Event()
+    threading.Timer(0.2, cancel.set).start()
+    began = time.monotonic()
+    with pytest.raises(client.Cancelled):
+        client.generate(server.url, text="x", cancel=cancel)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        (lambda w: [w.plain(b'{"error": {"message": "temperature: got -1"}}', 400)], "HTTP 400.*temperature: got -1"),
+        (lambda w: [w.stream(w.event(1), w.event(2))], "broke off after 2 tokens"),
+        (lambda w: [w.head + w.chunk(w.event(1))[:-40]], "connection lost in the middle of the stream"),
+        (lambda w: [w.stream(b'data: {"error": {"message": "out of memory"}}\n\n')], "engine failed: out of memory"),
+        (lambda w: [w.stream(b"data: oops\n\n")], "not JSON: oops"),
+        (lambda w: [w.stream()], "without a token"),
+        (lambda w: [b""], "without an answer|connection lost"),
+        (lambda w: [b"SSH-2.0-OpenSSH\r\n\r\n"], "not an HTTP answer"),
+        (lambda w: [w.head, 3.0], "silent for 0.5 s"),
+    ],
+)
+def test_failures_say_what_happened(server, wire, script, says):
+    server.script = script(wire)
+    with pytest.raises(client.RequestError, match=says):
+        client.generate(server.url, text="x", timeout_s=0.5)
+
+
+def test_nobody_there():
+    with pytest.raises(client.RequestError, match="no answer from http://127.0.0.1:9"):
+        client.generate("http://127.0.0.1:9", text="x")
+
+
+@pytest.mark.parametrize("arguments", [{"url": "ftp://x", "text": "a"}, {"url": "http://x"},
+                                       {"url": "http://x", "text": "a", "input_ids": [1]}])
+def test_bad_arguments(arguments):
+    with pytest.raises(BadInput):
+        client.generate(arguments.pop("url"), **arguments)
+
+
+def test_one_token_has_no_tpot(server, wire):
+    server.script = [wire.stream(wire.event(1, finish="length"))]
+    r = client.generate(server.url, text="x")
+    assert r.tpot_s is None and r.ttft_s == r.latency_s
+
+
+def test_get_json_and_flush(server):
+    assert client.get_json(server.url, "/server_info")["version"] == "9.9"
+    assert client.flush(server.url) == 200
+    server.flush_status = 400
+    assert client.flush(server.url) == 400

@@ -1,0 +1,112 @@
+"""What counts as a sample, in which order arms are measured, and that rows are kept before anything else happens."""
+
+import threading
+
+import pytest
+
+from labkit.errors import BadInput
+from labkit.measure import session
+from labkit.workloads import Prompt
+
+PROMPTS = [Prompt(text=f"p{i}", sampling={"temperature": 0.0, "ignore_eos": True}, max_new_tokens=40 + i, seed=i,
+                  workload="test") for i in range(2)]
+
+
+
+def answer(wire, **meta) -> list:
+    """Six tokens in two events, with a pause between them as a real stream has."""
+    last = wire.chunk(wire.event(6, finish="length", **meta))
+    return [wire.head + wire.chunk(wire.event(1, **meta)), 0.01, last + wire.end]
+
+
+def test_rows_of_a_session(server, wire):
+    server.script = answer(wire, spec_verify_ct=2)
+    kept = []
+    rows = list(session.measure(server.url, PROMPTS, arm="a", repeats=2, warmup=2, writer=kept))
+    assert [(r["repeat"], r["index"], r["status"]) for r in rows] == [(r, i, "ok") for r in (0, 1) for i in (0, 1)]
+    assert [r["status"] for r in kept] == ["warmup"] * 2 + ["ok"] * 4
+    row = rows[0]
+    assert (row["arm"], row["workload"], row["seed"], row["output_tokens"]) == ("a", "test", 0, 6)
+    assert row["accept_length"] == 3.0 and row["fixed_length"] and row["tpot_s"] > 0
+    assert rows[0]["prompt_sha256"] == rows[2]["prompt_sha256"] != rows[1]["prompt_sha256"]
+    assert [p for p, *_ in server.requests] == ["/flush_cache", "/generate"] * 6
+    # Warm-up has the shape of a measured prompt, shortened; measured ones are asked at full length.
+    assert [a["sampling_params"]["max_new_tokens"] for a in server.asked()] == [32, 32, 40, 41, 40, 41]
+
+
+def test_a_flush_that_was_not_answered_200_refuses_the_sample(server, wire):
+    server.script = answer(wire)
+    server.flushes = [200, 400, 200]
+    rows = list(session.measure(server.url, PROMPTS[:1], arm="a", repeats=3, warmup=0))
+    assert [r["status"] for r in rows] == ["ok", "refused", "ok"]
+    assert "400" in rows[1]["error"] and rows[1]["tpot_s"] is None
+    assert len(server.asked()) == 2  # nothing was generated on an unflushed cache
+
+
+def test_cached_tokens_refuse_the_sample(server, wire):
+    server.script = answer(wire, cached=3)
+    (row,) = session.measure(server.url, PROMPTS[:1], arm="a", repeats=1, warmup=0)
+    assert row["status"] == "refused" and "3 prompt tokens" in row["error"]
+
+
+def test_tokens_that_all_come_at_once_are_no_measurement(server, wire):
+    server.script = [wire.stream(wire.event(1), wire.event(6, finish="length"))]
+    (row,) = session.measure(server.url, PROMPTS[:1], arm="a", repeats=1, warmup=0)
+    # Two recvs are possible in principle; then there is a time between the events and the row counts.
+    assert row["status"] == ("refused" if row["tpot_s"] == 0 else "ok")
+    assert row["status"] == "ok" or "does not stream" in row["error"]
+
+
+def test_errors_become_rows(server, wire):
+    server.script = [wire.plain(b"no", 500)]
+    rows = list(session.measure(server.url, PROMPTS[:1], arm="a", repeats=2, warmup=0))
+    assert [r["status"] for r in rows] == ["error"] * 2 and "HTTP 500" in rows[0]["error"]
+
+
+def test_cancel_ends_the_session_with_a_row(server, wire):
+    server.script = [wire.head, wire.chunk(wire.event(1)), 1.5]
+    cancel, kept = threading.Event(), []
+    rows = list(session.measure(
+        server.url, PROMPTS, arm="a", repeats=3, warmup=0, writer=kept, cancel=cancel, on_chunk=lambda *_: cancel.set()
+    ))
+    assert [r["status"] for r in rows] == ["cancelled"] == [r["status"] for r in kept]
+    assert rows[0]["chunk_tokens"] == [1]
+
+
+def test_arms_alternate_with_equal_prompts(server, wire):
+    server.script = answer(wire)
+    arms = [session.Arm("a", server.url), session.Arm("b", server.url)]
+    rows = list(session.interleave(arms, PROMPTS, repeats=2, warmup=0))
+    assert [r["arm"] for r in rows] == ["a", "b", "b", "a", "b", "a", "a", "b"]
+    for repeat in (0, 1):
+        for index in (0, 1):
+            pair = [r for r in rows if (r["repeat"], r["index"]) == (repeat, index)]
+            assert len({r["prompt_sha256"] for r in pair}) == 1
+
+
+def test_a_row_is_kept_before_it_is_yielded(server, wire):
+    server.script = answer(wire)
+    kept = []
+    for n, row in enumerate(session.measure(server.url, PROMPTS, arm="a", repeats=2, warmup=0, writer=kept), 1):
+        assert len(kept) == n and kept[-1] is row
+
+
+def test_measure_again_counts_on(server, wire):
+    server.script = answer(wire)
+    rows = session.measure(server.url, PROMPTS[:1], arm="a", repeats=2, warmup=0, first_repeat=5)
+    assert [r["repeat"] for r in rows] == [5, 6]
+
+
+def test_the_key_is_in_no_row(server, wire):
+    server.script = answer(wire)
+    rows = list(session.measure(server.url, PROMPTS, arm="a", repeats=1, api_key="sk-very-secret"))
+    assert rows and "sk-very-secret" not in repr(rows)
+    assert all(b"sk-very-secret" in head for _, head, _ in server.requests)
+
+
+def test_bad_plans():
+    with pytest.raises(BadInput, match="at least one prompt"):
+        list(session.measure("http://127.0.0.1:9", [], arm="a", repeats=1))
+    two = [session.Arm("a", "http://127.0.0.1:9")] * 2
+    with pytest.raises(BadInput, match="distinct names"):
+        list(session.interleave(two, PROMPTS, repeats=1))
