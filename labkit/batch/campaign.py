@@ -123,8 +123,8 @@ class Campaign:
                     continue
                 try:
                     self._at(one)
-                except LabError as e:
-                    self.skip(one.label, str(e))
+                except Exception as e:  # one broken stop must not cost the others: the machine is there only once
+                    self.skip(one.label, str(e) if isinstance(e, LabError) else repr(e))
                 one.end()
         finally:
             for one in self.held:
@@ -139,8 +139,11 @@ class Campaign:
         if any(c.engine != "sglang" for c in self.plan.servers.values()):
             return
         command = [sys.executable, "-m", "labkit.engines.sglang.gpu"]
-        got = subprocess.run(command, capture_output=True, text=True, timeout=120)
-        found = json.loads(got.stdout) if got.returncode == 0 else {"error": got.stderr[-500:]}
+        try:
+            got = subprocess.run(command, capture_output=True, text=True, timeout=90)
+            found = json.loads(got.stdout) if got.returncode == 0 else {"error": got.stderr[-500:]}
+        except (subprocess.TimeoutExpired, ValueError) as e:
+            found = {"error": str(e)}
         say(f"gpu: {found}")
         for writer in self.writers.values():
             writer.meta["gpu"] = found
