@@ -1,5 +1,6 @@
 """Run notebooks through papermill into one directory of outputs/, then write the report."""
 
+import logging
 import os
 import sys
 import time
@@ -128,12 +129,15 @@ def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int) -> O
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
     outcome = Outcome(source.stem, target)
+    # Its warning about unknown parameters does not understand `int | None`; labkit.batch.schema has checked them.
+    logging.getLogger("papermill").setLevel(logging.ERROR)
     began = time.monotonic()
     try:
         with _headless():
             papermill.execute_notebook(
                 str(source), str(target), parameters=values, kernel_name="python3", language="python",
                 cwd=str(target.parent), execution_timeout=cell_timeout_s, progress_bar=False,
+                extra_arguments=["--IPKernelApp.log_level=ERROR"],
                 stdout_file=sys.stderr, stderr_file=sys.stderr,
             )  # fmt: skip
     except papermill.PapermillExecutionError as e:

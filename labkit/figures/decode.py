@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from labkit.evidence import Evidence
-from labkit.figures.marks import add_level, add_points, hover
-from labkit.figures.theme import GREEN, INK, ORANGE, SERIES, SKY, look_of, new, set_alt, tier_name
+from labkit.figures.marks import add_level, add_points, add_segments, hover, positions
+from labkit.figures.theme import GREEN, INK, ORANGE, SERIES, SKY, Series, look_of, new, set_alt, tier_name
 
 if TYPE_CHECKING:
     from labkit.roofline.account import Account
@@ -32,34 +32,30 @@ def tpot(
     """
     order = list(dict.fromkeys([*arms, *(n for n, _ in [*measured, *floors, *predicted, *reported])]))
     figure = new(title, y="ms per output token, lower is better", alt=_tpot_alt(measured, floors, predicted, guess_s))
-    figure.update_xaxes(type="category", categoryorder="array", categoryarray=order, range=[-0.6, len(order) - 0.4])
+    positions(figure, order)
     figure.update_yaxes(rangemode="tozero")
     for index, name in enumerate(order):
         points = [e for n, e in measured if n == name]
-        add_points(figure, [name] * len(points), points, unit="ms", name=name, look=look_of(name, index))
-    for items, label, colour in ((floors, "byte floor", INK), (predicted, "predicted", ORANGE), (reported, "", SKY)):
+        add_points(figure, [index] * len(points), points, unit="ms", name=name, look=look_of(name, index))
+    for tier in dict.fromkeys(e.tier for _, e in floors):
+        same = [(order.index(n), e) for n, e in floors if e.tier == tier]
+        add_segments(figure, same, unit="ms", name="byte floor", look=Series(INK, "dash", "x"))
+    for items, label, colour in ((predicted, "predicted", ORANGE), (reported, "reported elsewhere", SKY)):
         for tier in dict.fromkeys(e.tier for _, e in items):
-            same = [(n, e) for n, e in items if e.tier == tier]
-            look = type(SERIES[0])(colour, "dash", "diamond")
-            add_points(figure, [n for n, _ in same], [e for _, e in same], unit="ms", name=label, look=look)
-    if len(order) == 1 and floors:
-        add_level(figure, [-0.6, 0.6], floors[0][1], unit="ms", name="byte floor", look=SERIES[5])
-        figure.data[-1].update(showlegend=False)
+            same = [(order.index(n), e) for n, e in items if e.tier == tier]
+            look = Series(colour, "dash", "circle")
+            add_points(figure, [x for x, _ in same], [e for _, e in same], unit="ms", name=label, look=look)
     if guess_s is not None:
-        _guess_line(figure, guess_s * 1e3, len(order))
+        # The reader's guess has no tier: a line of its own kind, named as what it is.
+        figure.add_scatter(
+            x=[-0.5, len(order) - 0.5],
+            y=[guess_s * 1e3] * 2,
+            mode="lines",
+            name="your guess ✎",
+            line=dict(color=ORANGE, width=1.5, dash="longdashdot"),
+            hovertemplate="your guess: %{y:.3g} ms<extra></extra>",
+        )
     return figure
-
-
-def _guess_line(figure: go.Figure, y: float, count: int) -> None:
-    """The reader's guess has no tier: a line of its own kind, named as what it is."""
-    figure.add_scatter(
-        x=[-0.6, count - 0.4],
-        y=[y, y],
-        mode="lines",
-        name="your guess ✎",
-        line=dict(color=ORANGE, width=1.5, dash="longdashdot"),
-        hovertemplate="your guess: %{y:.3g} ms<extra></extra>",
-    )
 
 
 def _tpot_alt(
@@ -173,8 +169,9 @@ def roofline(
         add_level(figure, [left, right], peak, unit="GFLOP/s", name="compute roof", look=SERIES[4])
     for index, (name, intensity, flops) in enumerate(points):
         add_points(figure, [intensity.si], [flops], unit="GFLOP/s", name=name, look=look_of(name, index))
-    figure.update_xaxes(type="log")
-    figure.update_yaxes(type="log")
+    # Ticks at 1, 2 and 5 of each decade.
+    figure.update_xaxes(type="log", dtick="D2")
+    figure.update_yaxes(type="log", dtick="D2")
     return figure
 
 
@@ -204,7 +201,7 @@ def ladder(rungs: Sequence[Named], *, title: str = "The ladder: milliseconds a t
         connector_line_color=INK,
         hovertemplate="%{x}: %{text}<extra>◇ derived from measured</extra>",
     )
-    add_points(figure, names, values, unit="ms", name="TPOT", look=type(SERIES[0])(INK, "solid", "circle"))
+    add_points(figure, names, values, unit="ms", name="TPOT", look=Series(INK, "solid", "circle"))
     figure.update_yaxes(rangemode="tozero", range=[0, 1.2 * max(v.high or v.value for v in values)])
     return figure
 

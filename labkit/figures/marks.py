@@ -35,8 +35,8 @@ def bars_of(points: Sequence[Evidence], unit: str) -> dict | None:
         symmetric=False,
         array=[0 if p.high is None else p.high - p.value for p in points],
         arrayminus=[0 if p.low is None else p.value - p.low for p in points],
-        thickness=1.6,
-        width=5,
+        thickness=2,
+        width=9,
     )
 
 
@@ -63,7 +63,7 @@ def add_points(
         error_y=bars_of(points, unit),
         mode="lines+markers" if lines else "markers",
         name=tier_name(name, tier),
-        marker=dict(symbol=marker, size=11, color=look.colour, line=dict(width=2, color=look.colour)),
+        marker=dict(symbol=marker, size=9, color=look.colour, line=dict(width=2, color=look.colour)),
         line=dict(color=look.colour, dash=TIERS[tier].dash if tier is not Tier.MEASURED else look.dash, width=2),
         hovertext=[hover(p, name) for p in points],
         hoverinfo="text",
@@ -95,4 +95,40 @@ def add_level(figure: go.Figure, x: Sequence, level: Evidence, *, unit: str, nam
         line=dict(color=look.colour, dash=TIERS[level.tier].dash, width=2),
         hovertext=[hover(level, name)] * 2,
         hoverinfo="text",
+    )
+
+
+def add_segments(
+    figure: go.Figure, levels: Sequence[tuple[float, Evidence]], *, unit: str, name: str, look: Series
+) -> None:
+    """Add a short horizontal line at each position x: levels that belong to one arm each, such as floors."""
+    tier = levels[0][1].tier
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    texts: list[str] = []
+    for x, level in levels:
+        value = level.to(unit).value
+        xs += [x - 0.3, x, x + 0.3, None]
+        ys += [value, value, value, None]
+        texts += [hover(level, name)] * 4
+    figure.add_scatter(
+        x=xs,
+        y=ys,
+        mode="lines",
+        name=tier_name(name, tier),
+        line=dict(color=look.colour, dash=TIERS[tier].dash, width=2.5),
+        hovertext=texts,
+        hoverinfo="text",
+    )
+
+
+def positions(figure: go.Figure, names: Sequence[str]) -> None:
+    """Names along the x axis at 0, 1, 2, ...: numbers, so that lines and points can share the axis."""
+    figure.update_xaxes(
+        tickmode="array",
+        tickvals=list(range(len(names))),
+        ticktext=list(names),
+        range=[-0.6, max(len(names), 1) - 0.4],
+        zeroline=False,
+        showgrid=False,
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from labkit.evidence import Evidence
-from labkit.figures.marks import add_points, bars_of, hover
+from labkit.figures.marks import add_points, bars_of, hover, positions
 from labkit.figures.theme import INK, SERIES, VERMILION, new, series, tier_name
 
 
@@ -155,7 +155,8 @@ def speedups(
         + ".",
     )
     order = [n for n, _, _ in items]
-    figure.update_xaxes(type="category", categoryorder="array", categoryarray=order, range=[-0.6, len(order) - 0.4])
+    positions(figure, order)
+    at = {n: i for i, n in enumerate(order)}
     sides = (
         ([(n, e) for n, e, _ in items], "predicted", SERIES[4]),
         ([(n, e) for n, _, e in items], "from measured times", SERIES[0]),
@@ -164,11 +165,11 @@ def speedups(
     for pairs, name, look in sides:
         there = [(n, e) for n, e in pairs if e is not None]
         for tier in dict.fromkeys(e.tier for _, e in there):
-            same = [(n, e) for n, e in there if e.tier == tier]
-            add_points(figure, [n for n, _ in same], [e for _, e in same], unit="1", name=name, look=look)
+            same = [(at[n], e) for n, e in there if e.tier == tier]
+            add_points(figure, [x for x, _ in same], [e for _, e in same], unit="1", name=name, look=look)
     if guess is not None:
         figure.add_scatter(
-            x=[order[-1]],
+            x=[len(order) - 1],
             y=[guess],
             mode="markers",
             name="your guess ✎",

@@ -75,7 +75,14 @@ def tier_name(name: str, tier: Tier | str) -> str:
     return f"{name} {Tier(tier).badge()}"
 
 
-AXIS = dict(gridcolor=GRID, linecolor=INK, zerolinecolor=GRID, ticks="outside", automargin=True, title_standoff=8)
+AXIS = dict(
+    gridcolor=GRID,
+    linecolor=INK,
+    zerolinecolor=GRID,
+    ticks="outside",
+    automargin=True,
+    title=dict(standoff=8, font=dict(size=13)),
+)
 TEMPLATE = go.layout.Template(
     layout=dict(
         font=dict(family="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif", size=13, color=INK),

@@ -89,7 +89,8 @@ class Gathered:
         self._show([({"text/html": words.STYLE + words.table(lines) + notes, "text/plain": words.plain(lines)}, {})])
 
     def summary(self) -> None:
-        print(words.plain(self.lines(), self.name) if self.records else f"{self.name}: no record in {self.out_dir}")
+        text = words.plain(self.lines(), self.name) if self.records else f"{self.name}: no record in {self.out_dir}"
+        self._show([({"text/plain": text}, {})])
 
 
 def _rung_of(r: Result) -> str | None:

@@ -104,7 +104,10 @@ class Panel:
 
     def summary(self) -> None:
         """The findings as plain text: what `labkit run` prints at the end."""
-        print(self.summary_text())
+        from IPython.display import display
+
+        # Not printed: `labkit run` streams what is printed, and shows the summary itself at the end.
+        display({"text/plain": self.summary_text()}, raw=True)
 
     def summary_text(self) -> str:
         if not any(r.used for r in self.results.values()):

@@ -127,8 +127,8 @@ class LongContext(Experiment):
                     (f"a at {_k(n)}", drafting.accept, ""),
                     (f"c at {_k(n)}", cost(drafting, plain), f"by bytes {self.byte_cost(n).value:.2f}"),
                 ]
-        if self.guessed is not None:
-            ratio = f"measured {pairs[-1][1].tpot.value / pairs[0][1].tpot.value:.2f}" if len(pairs) > 1 else ""
+        if self.guessed is not None and len(pairs) > 1:
+            ratio = f"measured {pairs[-1][1].tpot.value / pairs[0][1].tpot.value:.2f}"
             lines.append(("your guess, longest over 1K", f"{self.guessed:g}", ratio))
         return lines or [("nothing measured yet", "", "press Run")]
 

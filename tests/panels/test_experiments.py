@@ -1,0 +1,189 @@
+"""What each experiment reads out of rows: the right arms, numbers, tiers, and sentences that follow the numbers."""
+
+import json
+
+import pytest
+import yaml
+from conftest_panels import result
+
+from labkit.errors import BadInput
+from labkit.evidence import Evidence, Tier
+from labkit.panels.experiments.baseline import Baseline
+from labkit.panels.experiments.fallback import Fallback
+from labkit.panels.experiments.long_context import LongContext
+from labkit.panels.experiments.mtp import Mtp
+from labkit.panels.experiments.real_load import RealLoad
+from labkit.panels.experiments.rungs import Fp8Head, Kernels
+from labkit.panels.experiments.start_here import StartHere
+from labkit.params import load_params
+
+MTP = dict(steps=3, topk=1, draft_tokens=4, longest=3)
+
+
+def make(kind, parameters, **more):
+    return kind(**{**parameters, **more})
+
+
+@pytest.fixture
+def all_of_them(parameters):
+    long = {k: v for k, v in parameters.items()} | {"workload": "synthetic", "max_context": 4096}
+    real = {k: v for k, v in parameters.items() if k != "output_tokens"}
+    return [
+        make(StartHere, parameters, guess=500), make(Baseline, parameters), make(Kernels, parameters),
+        make(Fp8Head, parameters), make(Mtp, parameters, **MTP), make(Fallback, parameters, guess=1.0),
+        RealLoad(**real), LongContext(**long),
+    ]  # fmt: skip
+
+
+def measured(experiment):
+    """Plausible results for every arm of an experiment."""
+    times = {"baseline": 2e-3, "kernels": 1.6e-3, "fp8-head": 1.4e-3, "plain": 1.4e-3, "mtp, head broken": 3e-3}
+    out = {}
+    for i, arm in enumerate(experiment.sweep() or experiment.arms()):
+        speculative = arm.config.speculative
+        accept = None
+        if speculative is not None:
+            accept = 1.0 if arm.config.faults else 1 + 0.8 * speculative.steps
+        out[arm.name] = result(arm, times.get(arm.name, 1e-3), accept=accept, start=1000.0 + 20 * i, compile_seconds=0.4)
+    return out
+
+
+def test_before_and_after_a_run_figures_and_tables_are_there(all_of_them):
+    for e in all_of_them:
+        empty, full = e.figures({}, None), e.figures(measured(e), 2.0)
+        assert len(empty) == len(full) > 0, e.name
+        assert all(f.layout.meta["alt"] for f in (*empty, *full))
+        assert e.findings({})[0][1] == "" or e.name == "00_start_here"
+        values = [v for _, v, _ in e.findings(measured(e))]
+        assert any(isinstance(v, Evidence) and v.tier is Tier.MEASURED for v in values), e.name
+        assert e.verdict({}) == [] and e.verdict(measured(e)), e.name
+
+
+def test_predictions_never_use_the_arm_they_are_about(all_of_them):
+    for e in all_of_them:
+        subject = e.arms()[-1].name
+        results = measured(e)
+        before = [str(v) for _, v, _ in e.predictions({n: r for n, r in results.items() if n != subject})]
+        slow = {**results, subject: result(results[subject].arm, 1.0, accept=results[subject].accept and 2.0)}
+        if e.name in ("05_mtp", "08_long_context", "06_silent_fallback", "03_humming", "04_fp8_head", "07_real_load"):
+            assert [str(v) for _, v, _ in e.predictions(slow)] == before, e.name
+
+
+def test_saved_parameters_give_the_same_experiment_again(all_of_them):
+    for e in all_of_them:
+        again = type(e)(**yaml.safe_load(yaml.safe_dump(e.parameters())))
+        assert again.values == e.values and again.arms() == e.arms() and again.guessed == e.guessed
+
+
+def test_moved_sliders_are_what_is_saved(parameters):
+    e = make(Mtp, parameters, **MTP)
+    e.values |= {"steps": 5, "output_tokens": 128}
+    saved = e.parameters()
+    assert saved["steps"] == 5 and saved["output_tokens"] == 128 and json.dumps(saved)
+    assert load_params({"engine": saved["engine"]}).engine == e.params.engine
+
+
+@pytest.mark.parametrize("bad", [{"repeats": "banana"}, {"guess": -1}, {"machine": 3}, {"steps": 99}, {"nonsense": 1}])
+def test_bad_parameters_are_named(parameters, bad):
+    with pytest.raises(BadInput) as e:
+        make(Mtp, parameters, **{**MTP, **bad}).bandwidth
+    assert next(iter(bad)) in str(e.value)
+
+
+def test_baseline_floor_and_utilisation(parameters):
+    e = make(Baseline, parameters)
+    results = {"baseline": result(e.arms()[0], 5e-3)}
+    lines = {what: v for what, v, _ in e.findings(results)}
+    step = e.account(results).total_bytes
+    assert lines["byte floor"].si == pytest.approx(step / 10e9)
+    assert lines["utilisation U"].value == pytest.approx(step / lines["TPOT"].si / 10e9)
+    assert lines["accept length"] == "n/a" and lines["TPOT"].low < lines["TPOT"].value < lines["TPOT"].high
+    assert any("what lies" in s.lower() for s in e.verdict(results))
+
+
+def test_a_time_below_the_floor_is_called_impossible(parameters):
+    e = make(Baseline, parameters)
+    assert "cannot be" in e.verdict({"baseline": result(e.arms()[0], 1e-5)})[0]
+
+
+def test_equal_bytes_and_a_gain_for_the_kernels(parameters):
+    e = make(Kernels, parameters)
+    assert e.predictions({})[0][1].value == pytest.approx(1.0)
+    assert e.gain(measured(e)).value == pytest.approx(1.25, rel=1e-3)
+    assert "times as fast" in e.verdict(measured(e))[0]
+
+
+def test_a_rung_that_loses_stops_the_ladder_with_a_reason(parameters):
+    e = make(Kernels, parameters)
+    base, tuned = e.arms()
+    slower = {"baseline": result(base, 1.0e-3), "kernels": result(tuned, 1.5e-3)}
+    assert e.verdict(slower)[0].startswith("Stop here")
+    same = {"baseline": result(base, 1.0e-3), "kernels": result(tuned, 1.001e-3)}
+    assert "No gain is shown" in e.verdict(same)[0]
+
+
+def test_the_fp8_head_is_predicted_twice_by_its_bytes(parameters):
+    e = make(Fp8Head, parameters)
+    results = measured(e)
+    adjacent, base = (v.si for _, _, v in e.predicted(results))
+    saved, step = e.saved(results).si, e.step("kernels", results).si
+    assert saved == pytest.approx(6144 * 384 - 6144 * 4)  # BF16 minus FP8 with a scale per row
+    k, b = results["kernels"].tpot.value, results["baseline"].tpot.value
+    assert adjacent == pytest.approx(k - saved * k / step) and base == pytest.approx(b - saved * b / step)
+
+
+def test_chains_always_verify_one_more_than_they_draft(parameters):
+    e = make(Mtp, parameters, **{**MTP, "draft_tokens": 9})
+    assert e.draft().draft_tokens == 4
+    e.values["topk"] = 2
+    assert e.draft().draft_tokens == 9
+    assert [a.name for a in e.sweep()][:4] == ["plain", "mtp 1/1/2", "mtp 2/1/3", "mtp 3/1/4"]
+
+
+def test_cost_yield_and_speed_up_hang_together(parameters):
+    from labkit.panels.results import cost, speedup
+
+    e = make(Mtp, parameters, **MTP)
+    results = measured(e)
+    r, base = results["mtp 3/1/4"], results["plain"]
+    s = speedup(r, base).value
+    assert r.accept.value / cost(r, base).value == pytest.approx(s, rel=0.02)
+    best, how = e.best(results)
+    assert best.name in results and "times as fast" in how
+
+
+def test_a_losing_draft_is_named_with_its_numbers(parameters):
+    e = make(Mtp, parameters, **MTP)
+    plain, drafting = e.arms()
+    results = {plain.name: result(plain, 1e-3), drafting.name: result(drafting, 2e-3, accept=1.2)}
+    assert "does not exceed" in e.verdict(results)[0]
+
+
+def test_the_broken_draft_is_caught_by_both_signs_and_the_healthy_one_passes(parameters):
+    e = make(Fallback, parameters, guess=1.0)
+    plain, healthy, broken = e.arms()
+    assert broken.config.faults == ("bare-head",) and not healthy.config.faults
+    results = {
+        plain.name: result(plain, 1.0e-3), healthy.name: result(healthy, 0.6e-3, accept=3.5),
+        broken.name: result(broken, 2.1e-3, accept=1.0),
+    }  # fmt: skip
+    assert [passed for _, passed, _ in e.checks(results)] == [True, True, False, False]
+    assert "Caught by" in e.verdict(results)[1]
+    results[broken.name] = result(broken, 0.6e-3, accept=3.5)
+    assert "Not caught" in e.verdict(results)[1]
+    with pytest.raises(BadInput, match="pocket"):
+        make(Fallback, {**parameters, "engine": {"engine": "attach", "url": "http://127.0.0.1:1"}}).arms()
+
+
+def test_contexts_double_and_bytes_grow_with_them(parameters):
+    e = LongContext(**{**parameters, "workload": "synthetic", "max_context": 8192})
+    assert e.contexts() == [1024, 2048, 4096, 8192]
+    assert len(e.sweep()) == 8 and len(e.arms()) == 4
+    assert e.arms()[-1].params.prompt_tokens == 8192
+    ratio = next(v for what, v, _ in e.predictions({}) if "longest" in what)
+    assert ratio.value > 1 and e.byte_cost(8192).value < e.byte_cost(1024).value + 0.5
+
+
+def test_real_load_lets_the_model_stop_by_itself(parameters):
+    e = RealLoad(**{k: v for k, v in parameters.items() if k != "output_tokens"})
+    assert all(a.params.output_tokens is None for a in e.arms())
