@@ -1,0 +1,184 @@
+"""Starting, watching and stopping, against a scripted child process."""
+
+import os
+import threading
+import time
+
+import psutil
+import pytest
+
+from labkit.engines import process
+from labkit.engines.config import EngineConfig
+from labkit.errors import BadInput, LabError
+
+CONFIG = EngineConfig()
+
+
+def start(tmp_path, launcher, config=CONFIG, **more):
+    more.setdefault("grace_s", 2.0)
+    return process.start(config, tmp_path / "run", launcher=launcher, **more)
+
+
+def test_start_and_stop(tmp_path, scripted, is_gone):
+    events = []
+    launcher = scripted("--say", "weights loaded", "--say", "captured", "--mark", str(tmp_path / "mark"),
+                        env={"SCRIPTED_VALUE": "of-the-adapter"})
+    config = EngineConfig.from_dict({"env": {"SCRIPTED_VALUE": "mine"}})
+    with start(tmp_path, launcher, config, on_event=events.append) as engine:
+        assert engine.alive and engine.failure() is None
+        assert engine.server_info()["pid"] == engine.pid  # the very process, and reachable where it said
+        assert [n for n, _ in engine.phases] == ["load weights", "capture graphs", "serve"]
+        assert sum(s for _, s in engine.phases) <= engine.start_seconds
+        assert "seen mine" in engine.log_path.read_text()
+        record = engine.launch_record()
+        assert record["env"]["SCRIPTED_VALUE"] == "mine" and record["log"] == "engine-1.log"
+    assert is_gone(engine.pid) and not engine.alive
+    assert (tmp_path / "mark").read_text() == "clean\n"  # one SIGTERM, answered in time: no SIGKILL
+    kinds = [e.kind for e in events]
+    assert kinds[0] == "command" and kinds[-1] == "ready" and events[-1].text == engine.url
+    assert [e.text for e in events if e.kind == "phase"] == ["load weights", "capture graphs", "serve"]
+    engine.stop()  # again: nothing happens
+
+
+def test_skipped_phases(tmp_path, scripted):
+    with start(tmp_path, scripted()) as engine:
+        assert [n for n, _ in engine.phases] == ["serve"]
+
+
+def test_logs_of_two_starts_do_not_meet(tmp_path, scripted):
+    for _ in range(2):
+        start(tmp_path, scripted()).stop()
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["engine-1.log", "engine-2.log"]
+
+
+def test_everything_it_started_ends_with_it(tmp_path, scripted, is_gone):
+    """Also a child in a session of its own that ignores SIGTERM, within the grace time."""
+    engine = start(tmp_path, scripted("--stubborn", "--kid", str(tmp_path / "kid")), grace_s=0.5)
+    kid = int((tmp_path / "kid").read_text())
+    assert psutil.pid_exists(kid)
+    began = time.monotonic()
+    engine.stop()
+    assert time.monotonic() - began < 10
+    assert is_gone(engine.pid, 1) and is_gone(kid, 1)
+
+
+def test_a_death_at_start_is_explained(tmp_path, scripted):
+    launcher = scripted("--say", "weights loaded", "--say", "ModelNotFound: /x", "--die", "7")
+    with pytest.raises(process.EngineFailed) as failed:
+        start(tmp_path, launcher)
+    e = failed.value
+    assert (e.returncode, e.phase) == (7, "capture graphs")
+    assert e.explanation == "no such model: give an existing folder"
+    assert e.log_tail[-1] == "ModelNotFound: /x"
+    first = str(e).splitlines()[0]
+    assert "exit code 7" in first and "capture graphs" in first and "give an existing folder" in first
+    assert process.owner() is None
+
+
+def test_a_phase_that_takes_too_long(tmp_path, scripted, is_gone):
+    seen = []
+    launcher = scripted("--say", "weights loaded", "--hang", timeout_s=1.5)
+    with pytest.raises(process.EngineFailed, match='"capture graphs" took longer than 1.5 s') as failed:
+        start(tmp_path, launcher, on_event=lambda e: seen.append(process.owner()))
+    assert failed.value.returncode is None
+    pids = {o.engines[0]["pid"] for o in seen if o and o.engines}
+    assert pids and all(is_gone(p) for p in pids)
+
+
+def test_a_command_that_does_not_exist(tmp_path, scripted):
+    launcher = scripted()
+    launcher.command = lambda config, port: process.Launch(["/nonexistent/engine"])
+    with pytest.raises(process.EngineFailed, match="(?s)could not be started.*No such file") as failed:
+        start(tmp_path, launcher)
+    assert failed.value.returncode == 127
+
+
+def test_cancel_while_starting(tmp_path, scripted, is_gone):
+    cancel, pids = threading.Event(), []
+
+    def on_event(event):
+        if event.kind == "line" and event.text == "weights loaded":
+            pids.append(process.owner().engines[0]["pid"])
+            cancel.set()
+
+    with pytest.raises(process.StartCancelled):
+        start(tmp_path, scripted("--say", "weights loaded", "--hang"), cancel=cancel, on_event=on_event)
+    assert is_gone(pids[0]) and process.owner() is None
+
+
+def test_an_engine_that_dies_later_says_why(tmp_path, scripted):
+    engine = start(tmp_path, scripted("--say", "weights loaded"))
+    os.kill(engine.pid, 9)
+    deadline = time.monotonic() + 10
+    while engine.alive and time.monotonic() < deadline:
+        time.sleep(0.05)
+    said = engine.failure()
+    assert "killed by signal 9" in said and "weights loaded" in said
+    with pytest.raises(process.EngineFailed, match="signal 9"):
+        engine.server_info()
+    engine.stop()
+    assert "signal 9" in engine.failure()
+
+
+def test_a_port_that_is_taken_is_tried_again(tmp_path, scripted):
+    events = []
+    launcher = scripted("--busy-once", str(tmp_path / "busy"), picks_port=False)
+    with start(tmp_path, launcher, on_event=events.append) as engine:
+        assert engine.server_info()["version"] == "t"
+    assert [e.kind for e in events].count("retry") == 1
+
+
+def test_a_port_that_was_asked_for_is_not_replaced(tmp_path, scripted):
+    launcher = scripted("--busy-once", str(tmp_path / "busy"), picks_port=False)
+    with pytest.raises(process.EngineFailed, match="Address already in use"):
+        start(tmp_path, launcher, CONFIG.but(port=process.free_port()))
+
+
+@pytest.mark.parametrize("prefix", [["nice", "-n", "1"], ["sh", "-c", 'exec "$@"', "sh"]])
+def test_a_command_prefix(tmp_path, scripted, is_gone, prefix):
+    launcher = scripted("--kid", str(tmp_path / "kid"), env={"SCRIPTED_VALUE": "far side; $HOME"})
+    with start(tmp_path, launcher, CONFIG.but(command_prefix=prefix)) as engine:
+        far = engine.server_info()["pid"]
+        assert far != engine.pid
+        assert "seen far side; $HOME" in engine.log_path.read_text()
+        assert engine.launch_record()["command_prefix"] == prefix
+    assert is_gone(far, 3) and is_gone(int((tmp_path / "kid").read_text()), 3)
+
+
+def test_a_prefix_like_ssh_quotes_for_the_far_shell_and_stops_through_it(tmp_path, scripted, is_gone):
+    """A stand-in named ssh does what ssh does: joins its arguments, runs them in a shell of another session, and is
+    not there to forward signals. Only the end of standard input reaches the far side."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\nhost=$1\nshift\nexec setsid -w sh -c "trap \'\' TERM; $*"\n')
+    ssh.chmod(0o755)
+    launcher = scripted("--mark", str(tmp_path / "mark"), env={"SCRIPTED_VALUE": "two words"})
+    with start(tmp_path, launcher, CONFIG.but(command_prefix=[str(ssh), "host"]), grace_s=5.0) as engine:
+        far = engine.server_info()["pid"]
+        assert "seen two words" in engine.log_path.read_text()
+    assert is_gone(far, 3)
+    assert (tmp_path / "mark").read_text().startswith("clean")
+
+
+# -- secrets
+
+
+def test_the_key_reaches_the_engine_and_nothing_that_is_kept(tmp_path, scripted, monkeypatch):
+    monkeypatch.setenv("LAB_TEST_KEY", "sk-planted-0123")
+    events = []
+    config = CONFIG.but(api_key_env="LAB_TEST_KEY")
+    with start(tmp_path, scripted(), config, on_event=events.append) as engine:
+        assert engine.server_info()["version"] == "t"  # 401 without the key
+        shown = [repr(engine), repr(engine.launch_record()), repr(engine.server_info()), repr(process.owner())]
+    everything = "".join(p.read_text() for p in (tmp_path / "run").iterdir()) + repr(events) + "".join(shown)
+    assert "sk-planted" not in everything
+    assert "api_key='(hidden)'" in everything and "--api-key $LAB_TEST_KEY" in everything
+
+
+def test_a_key_that_is_not_set(tmp_path, scripted):
+    with pytest.raises(BadInput, match="api_key_env"):
+        start(tmp_path, scripted(), CONFIG.but(api_key_env="LAB_NO_SUCH_KEY"))
+
+
+def test_an_adapter_that_would_record_a_secret_is_stopped(tmp_path, scripted):
+    with pytest.raises(LabError, match="SGLANG_API_KEY"):
+        start(tmp_path, scripted(env={"SGLANG_API_KEY": "x"}))
