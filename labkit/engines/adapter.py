@@ -15,12 +15,13 @@ from types import ModuleType
 class Launch:
     """argv without a shell; env: additions only; key_flag: the option that takes the API key, if one is configured.
 
-    The key itself is put in by process.py at the last moment and is in nothing that is recorded.
+    The key itself is put in by process.py at the last moment and is in nothing that is recorded. key_flag None: argv
+    already names the variable, and the engine reads the key from the environment that it inherits.
     """
 
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)
-    key_flag: str = "--api-key"
+    key_flag: str | None = "--api-key"
 
 
 @dataclass(frozen=True)

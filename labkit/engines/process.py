@@ -197,7 +197,7 @@ def _start_once(config, run_dir, tell, cancel, module, key, timeout_scale, grace
     log_path = _log_path(run_dir)
     began = time.monotonic()
     recorded = Launch(list(launch.argv), {"PYTHONUNBUFFERED": "1", **launch.env, **dict(config.env)}, launch.key_flag)
-    if key is not None:
+    if key is not None and launch.key_flag is not None:
         recorded.argv.extend([launch.key_flag, f"${config.api_key_env}"])
     secret = next((name for name in recorded.env if SECRET_NAME.search(name)), None)
     if secret is not None:

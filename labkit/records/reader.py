@@ -61,17 +61,20 @@ def read_run(directory: str | Path) -> Run:
 
 
 def read_rows(path: Path) -> list[dict]:
-    """Complete rows of an append-only log; a last line without its newline or cut inside is dropped."""
+    """Complete rows of an append-only log; [] when it is missing."""
     try:
-        data = Path(path).read_bytes()
+        return parse_rows(Path(path).read_bytes())
     except FileNotFoundError:
         return []
+
+
+def parse_rows(data: bytes) -> list[dict]:
+    """Rows of a log's bytes; a last line without its newline, and a line cut by a kill, are dropped."""
     rows = []
     for line in data.split(b"\n")[:-1]:
         try:
             row = json.loads(line)
         except ValueError:
-            # A kill between two appends of different processes can leave a cut line in the middle too.
             continue
         if isinstance(row, dict):
             rows.append(row)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 import uuid
 from datetime import UTC, datetime
@@ -10,6 +11,8 @@ from pathlib import Path
 from labkit.engines.server_info import allowed
 from labkit.errors import BadInput, LabError
 from labkit.records import environment, schema
+
+_ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class RunWriter:
@@ -33,7 +36,7 @@ class RunWriter:
             "label": label,
             "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
             "status": "running",
-            "parameters": parameters,
+            "parameters": portable(parameters),
             "arms": [],
             "seeds": seeds if seeds is not None else {"seed": parameters.get("seed")},
             "environment": environment.capture(),
@@ -51,9 +54,8 @@ class RunWriter:
         server_info may be the server's whole document: only the allow-list of fields is kept, scrubbed of keys.
         """
         self.meta["arms"] = [a for a in self.meta["arms"] if a["name"] != name]
-        self.meta["arms"].append(
-            {"name": name, "engine": requested, "server_info": allowed(server_info or {}), "launch": launch, **more}
-        )
+        found = {"name": name, "engine": requested, "server_info": allowed(server_info or {}), "launch": launch, **more}
+        self.meta["arms"].append(portable(found))
         self.save()
 
     def append(self, row: dict) -> None:
@@ -97,6 +99,20 @@ class RunWriter:
             if kind is not None:
                 self.meta["error"] = str(error) if isinstance(error, LabError) else f"{kind.__name__}: {error}"
             self.finish(status="finished" if kind is None else "interrupted" if interrupted else "failed")
+
+
+def portable(value: object) -> object:
+    """A copy whose strings name this checkout as "." and the home directory as "~": records travel, folders do not."""
+    if isinstance(value, str):
+        for path, short in ((_ROOT, "."), (str(Path.home()), "~")):
+            if len(path) > 1:
+                value = re.sub(rf"{re.escape(path)}(?=/|$)", short, value)
+        return value
+    if isinstance(value, dict):
+        return {k: portable(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [portable(v) for v in value]
+    return value
 
 
 def write_json(path: Path, document: dict) -> None:

@@ -48,7 +48,9 @@ def command(config: EngineConfig, port: int) -> Launch:
     for fault in config.faults:
         argv += ["--fault", fault]
     argv += config.extra_args
-    return Launch(argv, env)
+    if config.api_key_env is None or config.command_prefix:
+        return Launch(argv, env)  # behind a prefix the engine does not inherit our environment
+    return Launch([*argv, "--api-key-env", config.api_key_env], env, key_flag=None)
 
 
 def explain(log: str) -> str | None:
