@@ -28,10 +28,10 @@ OFF_GENERATE: dict[str, tuple] = {
 }
 OFF_OPENAI: dict[str, tuple] = {
     "best_of": (1,), "n": (1,), "echo": (False,), "suffix": ("",), "logprobs": (False, 0), "top_logprobs": (0,),
-    "frequency_penalty": (0,), "presence_penalty": (0,), "repetition_penalty": (1,), "min_tokens": (0,),
+    "frequency_penalty": (0,), "presence_penalty": (0,), "repetition_penalty": (1,),
     "logit_bias": ({},), "response_format": ({"type": "text"},), "tools": ([],), "tool_choice": ("none", "auto"),
     "parallel_tool_calls": (True, False), "use_beam_search": (False,), "add_special_tokens": (True,),
-    "return_token_ids": (False,), "length_penalty": (1,), "store": (False, True), "service_tier": ("auto", "default"),
+    "length_penalty": (1,), "cache_prompt": (False, True), "store": (False, True), "service_tier": ("auto", "default"),
 }
 
 
@@ -49,6 +49,7 @@ class Job:
     model: str | None = None
     usage: bool = False              # OpenAI streams: a last chunk with usage
     running_usage: bool = False      # usage in every chunk
+    token_ids: bool = False          # OpenAI answers: each choice also lists its tokens, as vLLM does
 
 
 @dataclass(frozen=True)
@@ -264,11 +265,15 @@ def _openai(fields: Fields, ids: list[int], default: int, new_tokens: int | None
     options.done()
     fields.text("user"), fields.inside("metadata")
     own_seed = fields.whole("seed", seed, -2**63, 2**63 - 1)
+    least = fields.whole("min_tokens", 0, 0, limits.context)
     job = Job(prompt=ids, stream=fields.flag("stream", False), stops=read_stops(fields),
-              skip_special_tokens=fields.flag("skip_special_tokens", True), model=fields.text("model"),
+              token_ids=fields.flag("return_token_ids", False), model=fields.text("model"),
+              skip_special_tokens=fields.flag("skip_special_tokens", True),
               trim_stop=not fields.flag("no_stop_trim", False), rid=fields.text("rid"),
               usage=usage, running_usage=running,
               sampling=_sampling(fields, new_tokens, default, own_seed & (2**63 - 1), len(ids), limits))
+    if least and not job.sampling.ignore_eos:
+        raise BadInput("min_tokens", least, "0, or any number beside ignore_eos true (which makes it hold by itself)")
     fields.off(OFF_OPENAI)
     fields.done()
     return job

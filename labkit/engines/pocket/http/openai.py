@@ -50,6 +50,8 @@ async def _whole(desk: Desk, job: protocol.Job, shape: Shape) -> dict[str, Any]:
         while (piece := await run.next()) is not None:
             text.append(piece.text)
     choice = shape.choice("".join(text), FINISH[run.finish["type"]])
+    if job.token_ids:
+        choice["token_ids"] = run.ids
     return _frame(job, shape.whole) | {"choices": [choice], "usage": run.usage()}
 
 
@@ -57,6 +59,7 @@ async def _stream(desk: Desk, job: protocol.Job, shape: Shape) -> AsyncIterator[
     async with desk.turn(job) as run:
         parts = _Parts(run, shape)
         while (piece := await run.next()) is not None:
+            parts.ids += piece.ids
             if piece.text or piece.last:
                 yield parts.chunk(piece)
     if job.usage:
@@ -68,6 +71,7 @@ class _Parts:
 
     def __init__(self, run: Run, shape: Shape):
         self._run, self._first, self._chat = run, True, shape.chat
+        self.ids: list[int] = []        # tokens since the last chunk
         frame = json.dumps(_frame(run.job, shape.part), separators=(",", ":"))[:-1]
         self._head = f'data: {frame},"choices":[{{"index":0,'.encode()
 
@@ -80,6 +84,9 @@ class _Parts:
         else:
             said = f'"delta":{{"content":{text}}}'
         self._first = False
+        if self._run.job.token_ids:
+            said += f',"token_ids":{self.ids}'
+        self.ids = []
         finish = json.dumps(FINISH[self._run.finish["type"]] if piece.last else None)
         usage = json.dumps(self._run.usage()) if self._run.job.running_usage else "null"
         return self._head + f'{said},"logprobs":null,"finish_reason":{finish}}}],"usage":{usage}}}\n\n'.encode()
