@@ -88,6 +88,7 @@ TEMPLATE = go.layout.Template(
         font=dict(family="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif", size=13, color=INK),
         title=dict(font=dict(size=16), x=0.0, xanchor="left", xref="paper", yref="container", y=0.97, yanchor="top"),
         colorway=[s.colour for s in SERIES],
+        showlegend=True,
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         xaxis=dict(

@@ -27,7 +27,7 @@ def results_of(directory: Path) -> dict[str, Result]:
     for described in run.meta["arms"]:
         config = EngineConfig.from_dict(described["engine"])
         load = described.get("load") or {}
-        params = load_params({**{k: v for k, v in load.items() if v is not None}, "engine": config.as_dict()})
+        params = load_params({**load, "engine": config.as_dict()})
         arm = Arm(described["name"], described.get("title", ""), config, params)
         result = Result(arm, run.arm(arm.name), described.get("server_info", {}))
         if result.used:

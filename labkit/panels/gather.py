@@ -1,5 +1,6 @@
 """09: everything that was measured here, newest first, as one table and one ladder."""
 
+import json
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -35,21 +36,19 @@ class Gathered:
                 self.records.append((label, found))
 
     def ladder(self) -> list[tuple[str, Result]]:
-        """The newest result of each rung, as far as they share one load; the healthy drafting arm stands for mtp."""
-        newest: dict[str, Result] = {}
+        """The newest result of each rung under one load: the load that has most rungs, of equals the newest."""
+        by_load: dict[str, dict[str, Result]] = {}
         for _, found in self.records:
-            for arm, result in found.items():
-                config = result.arm.config
-                if config.faults or config.simulate_acc_len is not None:
-                    continue
+            for result in found.values():
                 rung = _rung_of(result)
-                if rung:
-                    newest[rung] = result if arm or rung not in newest else newest[rung]
-        order = [(n, newest[n]) for n in RUNGS if n in newest]
-        if not order:
+                if rung is not None:
+                    by_load.setdefault(json.dumps(result.arm.load), {})[rung] = result
+        if not by_load:
             return []
-        load = order[0][1].arm.load
-        return [(n, r) for n, r in order if r.arm.load == load]
+        best = max(
+            by_load.values(), key=lambda rungs: (len(rungs), max(r.used[-1]["started_unix"] for r in rungs.values()))
+        )
+        return [(n, best[n]) for n in RUNGS if n in best]
 
     def lines(self) -> list[words.Line]:
         out: list[words.Line] = []

@@ -150,7 +150,7 @@ class Panel:
         if which == "ask":
             if e.guess is None:
                 return []
-            said = "no guess was made" if self.committed is None else f"{self.committed:g} {e.guess.unit}"
+            said = "none was made" if self.committed is None else f"{self.committed:g} {e.guess.unit}"
             return [_html(words.note(f"{e.guess.question} Guess: {said}."), f"Guess: {said}")]
         if which == "predict":
             lines = e.predictions(self.results)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 
 from labkit.engines import ladder
-from labkit.evidence import Evidence
+from labkit.evidence import Evidence, measured
 from labkit.figures import decode, runs
 from labkit.panels import machine
 from labkit.panels.experiment import Experiment, present, waiting
@@ -94,7 +94,7 @@ class Baseline(Experiment):
                 f" repeats differ by {spread:.1%}",
             ),
             *self.guess_line(r),
-            ("decode throughput", f"{r.summary['decode_tok_s']:.1f} tok/s", "● measured, all requests together"),
+            ("decode throughput", measured(r.summary["decode_tok_s"], "tok/s", r.tpot.source), "all requests together"),
             ("TTFT", r.ttft, f"prompts of {_lengths(r)} tokens"),
         ]
         account = self.account(results)
