@@ -25,6 +25,14 @@ PARENT_POLL_S = 0.1
 GRACE_S = 0.5            # for answers that are being written when the end comes
 
 
+class CannotStart(BadInput):
+    """The engine could not be made ready: one line, and exit code 2 like every refusal to start."""
+
+    def __init__(self, cause: Exception):
+        LabError.__init__(self, " ".join(str(cause).split()))
+        self.field, self.value, self.accepted = "engine", None, ""
+
+
 class Parser(argparse.ArgumentParser):
     """One line for a wrong flag, exit code 2."""
 
@@ -47,7 +55,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None, engine: Callable | None = None) -> int:
-    """Run the server until SIGTERM or SIGINT. 0 after an orderly end, 2 for bad flags or weights, 1 for other failures.
+    """Run the server until SIGTERM or SIGINT. 0 after an orderly end, 2 with one line when it cannot start.
 
     engine: makes the engine from Options (default: the C engine).
     """
@@ -58,14 +66,12 @@ def main(argv: Sequence[str] | None = None, engine: Callable | None = None) -> i
     except BadInput as e:
         print(f"pocket: {e}", file=sys.stderr)
         return 2
-    except LabError as e:
-        print(f"pocket: {e}", file=sys.stderr)
-        return 1
 
 
 def serve(args: argparse.Namespace, env: Mapping[str, str], engine: Callable | None = None) -> int:
-    """As main, from parsed flags; raises BadInput and LabError."""
+    """As main, from parsed flags; raises BadInput."""
     began = time.perf_counter()
+    logging.raiseExceptions = False      # a log nobody reads any more is no reason to fail or to fill stderr
     logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="[%(asctime)s] %(message)s")
     if args.watch_parent:
         _watch_parent()
@@ -89,7 +95,12 @@ def _run(args, options: Options, key: str | None, listener: socket.socket, make_
     from labkit.engines.pocket.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(options.model_path)
-    engine = make_engine(options)
+    try:
+        engine = make_engine(options)
+    except BadInput:
+        raise
+    except (LabError, MemoryError) as e:
+        raise CannotStart(e) from e
     try:
         host, port = listener.getsockname()[:2]
         for line in faults.warnings(options, args.speculative_num_draft_tokens):

@@ -47,13 +47,29 @@ class Server:
         return self.process.wait(10)
 
 
+# The smallest widths that the C kernels take.
+WIDER = {"hidden_size": 128, "intermediate_size": 256, "head_dim": 64, "kv_lora_rank": 128, "qk_nope_head_dim": 64,
+         "v_head_dim": 64, "qk_rope_head_dim": 32, "moe_intermediate_size": 128,
+         "moe_shared_expert_intermediate_size": 128, "num_experts": 8}
+
+
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> Path:
     """Weights of 320 words drawn from a seed, with a byte-level tokenizer and a chat template."""
+    return make_folder(tmp_path_factory.mktemp("tiny-http"), {})
+
+
+@pytest.fixture(scope="session")
+def c_folder(tmp_path_factory) -> Path:
+    """The same in the smallest shape that the C engine runs."""
+    return make_folder(tmp_path_factory.mktemp("tiny-c"), WIDER)
+
+
+def make_folder(folder: Path, changes: dict) -> Path:
     spec = importlib.util.spec_from_file_location("tiny", HERE.parent / "reference" / "tiny.py")
     tiny = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tiny)
-    folder = tiny.write(tmp_path_factory.mktemp("tiny-http"), seed=0)
+    tiny.write(folder, seed=0, config=tiny.CONFIG | changes)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -70,9 +86,10 @@ def start(folder, tmp_path_factory):
     """start(*flags, env=..., program=...) -> Server; every one is ended with the session."""
     running = []
 
-    def start(*flags: str, env: dict[str, str] | None = None, program=(str(HERE / "reference_engine.py"),)) -> Server:
+    def start(*flags: str, env: dict[str, str] | None = None, program=(str(HERE / "reference_engine.py"),),
+              model: Path = folder) -> Server:
         log = tmp_path_factory.mktemp("log") / "server.log"
-        common = ["--model-path", str(folder), "--port", "0", "--context-length", "512"]
+        common = ["--model-path", str(model), "--port", "0", "--context-length", "512"]
         command = [sys.executable, *program, *common, *flags]
         with log.open("w") as out:
             process = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env=os.environ | (env or {}))
@@ -85,7 +102,7 @@ def start(folder, tmp_path_factory):
         process.wait()
 
 
-def wait_ready(process: subprocess.Popen, log: Path, timeout_s: float = 60) -> str:
+def wait_ready(process: subprocess.Popen, log: Path, timeout_s: float = 200) -> str:
     """The URL of the ready line."""
     until = time.monotonic() + timeout_s
     while time.monotonic() < until:
