@@ -90,12 +90,14 @@ def show(result: dict) -> str:
     llama_bytes = result["llama_step_bytes"]["total"]
     lines = [f"TPOT of {result['output_tokens']} tokens after {result['prompt_tokens']}, median of {result['rounds']} "
              f"rounds, one thread, {result['machine']['cpu']}",
-             f"{'':24}{'MB a step':>10}{'ms a token':>12}{'llama.cpp / pocket':>22}",
-             f"{'llama.cpp server':24}{llama_bytes / 1e6:10.2f}{statistics.median(theirs) * 1e3:12.3f}{'1':>22}"]
+             f"{'':24}{'MB a step':>10}{'ms a token':>12}{'llama.cpp / pocket':>22}{'best ms':>10}{'ratio':>7}",
+             f"{'llama.cpp server':24}{llama_bytes / 1e6:10.2f}{statistics.median(theirs) * 1e3:12.3f}{'1':>22}"
+             f"{min(theirs) * 1e3:10.3f}{'1':>7}"]
     for name, figure in result["rungs"].items():
         size = result["pocket_step_bytes"][name] / 1e6
         spread = f"{figure['ratio_theirs_over_ours']:.2f} ({figure['ratio_low']:.2f} to {figure['ratio_high']:.2f})"
-        lines.append(f"{'pocket ' + name:24}{size:10.2f}{figure['ours_median'] * 1e3:12.3f}{spread:>22}")
+        lines.append(f"{'pocket ' + name:24}{size:10.2f}{figure['ours_median'] * 1e3:12.3f}{spread:>22}"
+                     f"{figure['ours_best'] * 1e3:10.3f}{figure['ratio_of_best']:7.2f}")
     return "\n".join(lines)
 
 

@@ -144,9 +144,11 @@ def text_server(text: str) -> Iterator[str]:
 def show(result: dict) -> str:
     figure = result["tpot"]
     return (f"TPOT on {result['server']}, {result['output_tokens']} tokens, median of {result['rounds']} rounds\n"
-            f"labkit client  {figure['ours_median'] * 1e3:.3f} ms\n{TOOL:14} {figure['theirs_median'] * 1e3:.3f} ms\n"
+            f"labkit client  {figure['ours_median'] * 1e3:.3f} ms, best {figure['ours_best'] * 1e3:.3f}\n"
+            f"{TOOL:14} {figure['theirs_median'] * 1e3:.3f} ms, best {figure['theirs_best'] * 1e3:.3f}\n"
             f"ratio {figure['ratio_theirs_over_ours']:.3f} ({figure['ratio_low']:.3f} to {figure['ratio_high']:.3f}), "
-            f"{'within' if result['agree'] else 'NOT within'} {result['agree_within']:.0%}")
+            f"{'within' if result['agree'] else 'NOT within'} {result['agree_within']:.0%}; "
+            f"of the best rounds {figure['ratio_of_best']:.3f}")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -26,6 +26,7 @@ def test_ratio_is_the_median_of_paired_ratios():
     figures = pair.as_dict("s")
     assert figures["ratio_theirs_over_ours"] == 3.0
     assert (figures["ratio_low"], figures["ratio_high"]) == (2.0, 5.0)
+    assert figures["ratio_of_best"] == 3.0
 
 
 @pytest.mark.parametrize("ours, theirs", [((), ()), ((1.0,), (1.0, 2.0))])
