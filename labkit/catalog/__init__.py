@@ -13,10 +13,12 @@ from labkit.catalog.config import ModelConfig, read_config
 from labkit.catalog.read import (
     Machine,
     Model,
+    Published,
     Result,
     Source,
     machine_of,
     model_of,
+    published_of,
     read_yaml,
     result_of,
     source_of,
@@ -38,6 +40,7 @@ class Catalog:
     results: dict[str, Result]
     sources: dict[str, Source]
     recipes: tuple[dict, ...]
+    published: dict[str, Published]
 
 
 def project_folder(start: Path | None = None) -> Path:
@@ -90,7 +93,12 @@ def _load(user_files: tuple[tuple[Path, int], ...]) -> Catalog:
                     continue
                 entry = readers[section](where, fields, file.parent)
                 _add(entries, entry.id, entry, file, section)
-    return Catalog(found["machines"], found["models"], found["results"], sources, tuple(recipes))
+    file = DATA / "published.yaml"
+    document, published = read_yaml(file), {}
+    for i, fields in enumerate(document["published"]):
+        row = published_of(f"{file.name}: published[{i}]", fields, sources, document["reasons"])
+        _add(published, row.name, row, file, "published")
+    return Catalog(found["machines"], found["models"], found["results"], sources, tuple(recipes), published)
 
 
 def _absent_pocket(fields: object, file: Path) -> bool:

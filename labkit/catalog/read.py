@@ -10,6 +10,7 @@ import yaml
 from labkit.catalog.config import ModelConfig, read_config
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, Tier
+from labkit.units import Unit
 
 
 class _Loader(yaml.SafeLoader):
@@ -83,6 +84,31 @@ class Result:
     metrics: dict[str, Evidence]
     rung: str | None = None
     note: str = ""
+
+
+@dataclass(frozen=True)
+class Published:
+    """A derived number as printed somewhere. `within` is how far a recomputed value may lie from it: half a unit of the
+    last printed digit, unless the published figure itself came from rounded inputs (`assumptions` says so)."""
+
+    name: str
+    figure: str
+    unit: str
+    source: str
+    within: float
+    assumptions: str = ""
+    reason: str = ""
+
+    @property
+    def value(self) -> float:
+        return float(self.figure)
+
+
+def last_place(figure: str) -> float:
+    """The value of one unit in the last printed digit: '3.355' -> 0.001, '402' -> 1, '1.24e9' -> 1e7."""
+    digits, _, exponent = figure.lower().partition("e")
+    places = len(digits.partition(".")[2])
+    return 10.0 ** ((int(exponent) if exponent else 0) - places)
 
 
 def read_yaml(path: Path) -> dict:
@@ -193,6 +219,24 @@ def result_of(where: str, fields: object, sources: dict[str, Source]) -> Result:
     return Result(e.text("id"), e.text("title"), e.text("model"), e.text("machine"), dict(load.fields), source,
                   {m: metrics.evidence(m, Tier.REPORTED, source) for m in metrics.fields},
                   e.fields.get("rung"), e.text("note", ""))
+
+
+def published_of(where: str, fields: object, sources: dict[str, Source], reasons: dict[str, str]) -> Published:
+    e = Entry(where, fields, {"name", "figure", "unit", "source", "within", "assumptions", "reason"})
+    figure, unit = e.text("figure"), e.text("unit")
+    Unit.parse(unit)
+    try:
+        float(figure)
+    except ValueError:
+        raise BadInput(f"{where}: figure", figure, "a number as printed, in quotes") from None
+    within = e.fields.get("within", last_place(figure) / 2)
+    if isinstance(within, bool) or not isinstance(within, int | float) or not within > 0:
+        raise BadInput(f"{where}: within", within, "a positive number")
+    reason = e.fields.get("reason")
+    if reason is not None and reason not in reasons:
+        raise BadInput(f"{where}: reason", reason, ", ".join(reasons))
+    return Published(e.text("name"), figure, unit, _source(e, sources), within, e.text("assumptions", ""),
+                     " ".join(reasons[reason].split()) if reason else "")
 
 
 def _source(e: Entry, sources: dict[str, Source]) -> str:

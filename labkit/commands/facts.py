@@ -30,20 +30,28 @@ def _print(rows: list, why: bool) -> None:
     width = max(len(f.name) for f in rows)
     print(f"{'':3} {'number':{width}}  {'published':>10}  {'computed':>12} {'unit':8} tier; where it was published")
     for f in rows:
-        unit = "" if f.unit == "1" else f.unit
+        unit = "" if f.published.unit == "1" else f.published.unit
         value = f"{f.value:12.5g}"
-        print(f"{'ok' if f.ok else '!!':3} {f.name:{width}}  {f.published:>10}  {value} {unit:8} "
-              f"{f.computed.badge()}; {f.source}")
+        print(f"{'ok' if f.ok else '!!':3} {f.name:{width}}  {f.published.figure:>10}  {value} {unit:8} "
+              f"{f.computed.badge()}; {f.published.source}")
         if why:
-            for label, text in (("=", f.computed.formula), ("assumes", f.assumptions), ("from", f.computed.source)):
+            for label, text in (("=", f.computed.formula), ("assumes", f.published.assumptions),
+                                ("from", f.computed.source)):
                 if text:
                     print(f"    {'':{width}}  {label} {text}")
-    reasons = dict.fromkeys(f.reason for f in rows if f.reason)
+    reasons = dict.fromkeys(f.published.reason for f in rows if f.published.reason)
     if reasons:
         print("\nPublished figures that disagree, and why:")
         for reason in reasons:
             print(f"  {reason}")
-            print("".join(f"    {f.published:>9} {f.unit:7} {f.name}\n" for f in rows if f.reason == reason), end="")
+            for f in rows:
+                if f.published.reason == reason:
+                    print(f"    {f.published.figure:>9} {f.published.unit:7} {f.name}{_also(f)}")
     good = sum(f.ok for f in rows)
     print(f"\n{good} of {len(rows)} agree within half a unit of the last printed digit (wider only where the published "
           "figure came from rounded inputs).")
+
+
+def _also(f) -> str:
+    """The other figure, where it has no row of its own."""
+    return "" if f.also is None else f" (the other: {f.also.to(f.published.unit).quantity('.5g')})"

@@ -156,12 +156,16 @@ def draft_pass(config: "dict | ModelConfig", *, context: int, recipe: Recipe | N
     return _account(c, shape, recipe, "draft pass", tensors, caches, context, 1, shape.top_k, 0, 0)
 
 
-def checkpoint_bytes(config: "dict | ModelConfig", recipe: Recipe | None = None, nextn: bool = True) -> float:
-    """Bytes of the whole checkpoint on disk, by the recipe's formats."""
+def checkpoint_bytes(config: "dict | ModelConfig", recipe: Recipe | None = None, nextn: bool = True,
+                     absorbed_as_read: bool = False) -> float:
+    """Bytes of the whole checkpoint on disk, by the recipe's formats.
+
+    absorbed_as_read: MLA's kv_b stored in the format that a step reads instead of the dense one.
+    """
     shape = shape_of(config)
     recipe = recipe or recipe_of(config)
     tensors = shape.tensors + (shape.nextn if nextn else ())
-    return sum(t.copies * recipe.of(t.role, on_disk=True).size(t.rows, t.cols).total for t in tensors)
+    return sum(t.copies * recipe.of(t.role, on_disk=not absorbed_as_read).size(t.rows, t.cols).total for t in tensors)
 
 
 def kv_bytes_per_token(config: "dict | ModelConfig", recipe: Recipe | None = None) -> float:

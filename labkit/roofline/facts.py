@@ -1,8 +1,10 @@
 """Every published derived number, recomputed from the catalog's constants and held beside what was published."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
+from labkit import catalog
+from labkit.catalog.read import Published
+from labkit.errors import LabError
 from labkit.evidence import Evidence
 from labkit.roofline.facts_account import account_facts
 from labkit.roofline.facts_published import published_facts
@@ -10,43 +12,39 @@ from labkit.roofline.facts_published import published_facts
 
 @dataclass(frozen=True)
 class Fact:
-    """One number twice. `published` is the text as printed; `within` is how far the computed value may lie from it:
-    half a unit of its last printed digit, unless the published figure itself came from rounded inputs."""
+    """One number twice: as published and as computed. `also` is the other figure where two disagree."""
 
-    name: str
-    published: str
+    published: Published
     computed: Evidence
-    unit: str
-    source: str
-    within: float
-    assumptions: str = ""
-    reason: str = ""
+    also: Evidence | None = None
+
+    @property
+    def name(self) -> str:
+        return self.published.name
 
     @property
     def value(self) -> float:
         """The computed value in the published unit."""
-        return self.computed.to(self.unit).value
+        return self.computed.to(self.published.unit).value
 
     @property
     def ok(self) -> bool:
-        return abs(self.value - float(self.published)) <= self.within * (1 + 1e-9)
+        """Whether the computed value would be printed as the published one (or lies within its stated tolerance)."""
+        return abs(self.value - self.published.value) <= self.published.within * (1 + 1e-9)
 
     def as_dict(self) -> dict:
-        return {"name": self.name, "published": float(self.published), "computed": self.value, "unit": self.unit,
-                "tier": self.computed.tier.value, "source": self.source, "ok": self.ok,
+        p = self.published
+        return {"name": p.name, "published": p.value, "computed": self.value, "unit": p.unit,
+                "tier": self.computed.tier.value, "source": p.source, "ok": self.ok,
                 "rests_on": [t.value for t in self.computed.rests_on()], "formula": self.computed.formula,
-                "inputs_from": self.computed.source, "assumptions": self.assumptions, "reason": self.reason}
-
-
-def last_place(text: str) -> float:
-    """The value of one unit in the last printed digit: '3.355' -> 0.001, '402' -> 1, '1.24e9' -> 1e7."""
-    digits, _, exponent = text.lower().partition("e")
-    places = len(digits.partition(".")[2])
-    return 10.0 ** ((int(exponent) if exponent else 0) - places)
+                "inputs_from": self.computed.source, "assumptions": p.assumptions, "reason": p.reason,
+                "also": None if self.also is None else self.also.to(p.unit).value}
 
 
 def facts() -> list[Fact]:
-    """All of them, in reading order. A row with a `reason` disagrees with another published figure."""
-    rows: Iterable[tuple] = [*published_facts(), *account_facts()]
-    return [Fact(name, published, computed, unit, source, within or last_place(published) / 2, assumptions, reason)
-            for name, published, computed, unit, source, within, assumptions, reason in rows]
+    """All of them, in the catalog's order. LabError when a published number has no formula or a formula no number."""
+    computed = {name: rest for name, *rest in [*published_facts(), *account_facts()]}
+    rows = catalog.catalog().published
+    if unmatched := set(computed) ^ set(rows):
+        raise LabError("published numbers and formulas that do not meet: " + ", ".join(sorted(unmatched)))
+    return [Fact(row, *computed[name]) for name, row in rows.items()]

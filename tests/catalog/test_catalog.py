@@ -242,3 +242,26 @@ def test_the_pocket_model_when_its_weights_are_here():
         pytest.skip("no pocket weights in this checkout")
     by_id, by_path = load_config("pocket"), load_config(weights)
     assert by_id == by_path and recipe_of(by_id).small.name == "fp32"
+
+
+@pytest.mark.parametrize(
+    "change, what",
+    [
+        ({"figure": "about 3"}, "figure"),
+        ({"figure": 3.5}, "figure"),
+        ({"unit": "parsec"}, "unit"),
+        ({"within": 0}, "within"),
+        ({"within": True}, "within"),
+        ({"reason": "because"}, "reason.*known"),
+        ({"extra": 1}, "unknown fields"),
+        ({"name": ""}, "name"),
+    ],
+)
+def test_published_rows_are_checked(change, what):
+    from labkit.catalog.read import published_of
+
+    good = {"name": "x", "figure": "3.355", "unit": "GB", "source": "blog", "reason": "known"}
+    row = published_of("published[0]", good, {}, {"known": "both\n  are"})
+    assert (row.value, row.within, row.reason, row.source) == (3.355, 0.0005, "both are", "blog")
+    with pytest.raises(BadInput, match=what):
+        published_of("published[0]", good | change, {}, {"known": "both are"})

@@ -20,7 +20,7 @@ def test_facts_json(capsys):
 
 def test_facts_table_shows_tier_source_and_reasons(capsys):
     text = out(capsys, "facts")
-    assert "◇ derived from reported, spec; blog [1]" in text
+    assert "◇ derived from reported, spec; NVIDIA Technical Blog" in text
     for reason in ("44% or 69%", "20 or 24 tok/s", "K = 1000 or 1024"):
         assert reason in text
     why = out(capsys, "facts", "--only", "silent fallback, estimate", "--why")
@@ -34,7 +34,9 @@ def test_facts_fails_when_a_number_does_not_agree(capsys, monkeypatch):
     from labkit.roofline import facts
 
     rows = facts.facts()
-    monkeypatch.setattr(facts, "facts", lambda: [replace(rows[0], published="400e6"), *rows[1:]])
+    monkeypatch.setattr(
+        facts, "facts", lambda: [replace(rows[0], published=replace(rows[0].published, figure="400e6")), *rows[1:]]
+    )
     assert main(["facts", "--json"]) == 1
 
 
