@@ -35,8 +35,9 @@ def lanes(rows: np.ndarray) -> np.ndarray:
 
 
 def fp8_tiles(codes: np.ndarray) -> np.ndarray:
-    """e4m3 codes uint8 [N, K] -> tiles of 16 rows, four k a lane."""
-    return lanes(np.ascontiguousarray(codes).view(np.uint32))
+    """e4m3 codes uint8 [N, K] -> tiles of 16 rows, four k a lane, in the byte order that decodes k 0, 1, 2, 3 (simd.h)."""
+    n, k = codes.shape
+    return lanes(np.ascontiguousarray(codes.reshape(n, k // 4, 4)[..., [3, 1, 2, 0]]).view(np.uint32)[..., 0])
 
 
 def bf16_tiles(words: np.ndarray) -> np.ndarray:

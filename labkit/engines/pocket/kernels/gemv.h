@@ -14,90 +14,123 @@ typedef struct {
 // Tiles that run side by side: enough independent sums to hide the multiply-add's latency, few enough for the registers
 #define SIDE_BY_SIDE(M) ((M) * NV >= 8 ? 1 : 8 / ((M) * NV))
 
+#define MOST_SUMS (NV * 4 > 8 ? NV * 4 : 8)      // a constant, because a compiler keeps no variable-length array in registers
+
 // Prefetch the same place in the tiles that come next: the arena is in reading order, so after the last tile comes the next matrix.
 #define AHEAD(bytes) ((bytes) < 4096 ? 4096 : (bytes))
 
-INLINE void finish_rows(vf *total, const float *scale, int mode, float *y, int ldy, const int T, const int M) {
-    UNROLL for (int v = 0; v < T * NV; v++)
-        UNROLL for (int m = 0; m < M; m++) {
-            vf r = total[v * M + m];
-            if (mode == SCALE_ROW) r *= vf_load(scale + v * VL);
-            vf_store(y + m * ldy + v * VL, r);
-        }
+// How these are written: GCC keeps an array in registers only if every index is constant before its scalar replacement, and at
+// that point it has unrolled innermost loops alone. Hence one flat loop over (token, vector), i = m * T * NV + v, and EACH_VECTOR.
+#define EACH_VECTOR(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7)
+#define FLAT UNROLL for (int i = 0; i < T * NV * M; i++)
+#define VECTORS UNROLL for (int v = 0; v < T * NV; v++)
+
+INLINE void store_rows(const vf *total, const float *scale, int mode, float *y, int ldy, const int T, const int M) {
+    FLAT {
+        vf r = total[i];
+        if (mode == SCALE_ROW) r *= vf_load(scale + i % (T * NV) * VL);
+        vf_store(y + i / (T * NV) * ldy + i % (T * NV) * VL, r);
+    }
 }
 
 INLINE void fp8_tiles(const uint8_t *w, const float *scale, const int mode, int K, const float *x, int ldx, float *y, int ldy,
                       const int T, const int M) {
     const size_t tile = (size_t)K * TILE, ahead = AHEAD(T * tile);
     const int blocks = (K + FP8_BLOCK - 1) / FP8_BLOCK;
-    vf total[T * NV * M];
-    UNROLL for (int i = 0; i < T * NV * M; i++) total[i] = vf_zero();
+    vf total[MOST_SUMS];
+    FLAT total[i] = vf_zero();
     for (int b = 0; b < blocks; b++) {
         const int end = (b + 1) * FP8_BLOCK < K ? (b + 1) * FP8_BLOCK : K;
-        vf sum[T * NV * M];
-        UNROLL for (int i = 0; i < T * NV * M; i++) sum[i] = vf_zero();
+        vf sum[MOST_SUMS];
+        FLAT sum[i] = vf_zero();
         for (int k = b * FP8_BLOCK; k < end; k += 4) {
             const uint8_t *at = w + (size_t)k * TILE;
+            const float *xk = x + k;
             UNROLL for (int t = 0; t < T; t++) prefetch(at + t * tile + ahead);
-            UNROLL for (int v = 0; v < T * NV; v++) {
-                vf f[4];
-                fp8_decode(vi_load(at + (v / NV) * tile + (v % NV) * VL * 4), f);
-                UNROLL for (int j = 0; j < 4; j++)
-                    UNROLL for (int m = 0; m < M; m++)
-                        sum[v * M + m] = vf_fma(f[j], vf_set1(x[m * ldx + k + j]), sum[v * M + m]);
+            if (M <= 2) {       // many tiles, few tokens: decode a vector, use it up
+#define ONE_VECTOR(v) if (v < T * NV) {                                                                              \
+                vf f[4];                                                                                             \
+                fp8_decode(vi_load(at + v / NV * tile + v % NV * VL * 4), f);                                        \
+                UNROLL for (int m = 0; m < M; m++) {                                                                 \
+                    vf s = vf_fma(f[0], vf_set1(xk[m * ldx]), sum[m * T * NV + v]);                                  \
+                    s = vf_fma(f[1], vf_set1(xk[m * ldx + 1]), s);                                                   \
+                    s = vf_fma(f[2], vf_set1(xk[m * ldx + 2]), s);                                                   \
+                    sum[m * T * NV + v] = vf_fma(f[3], vf_set1(xk[m * ldx + 3]), s);                                 \
+                }                                                                                                    \
+                if (M > 1) KEEP_LOADS_HERE;                                                                          \
+            }
+                EACH_VECTOR(ONE_VECTOR)
+            } else {            // one tile, several tokens: an activation is broadcast once for all vectors
+                vi q[NV * 2];
+                vf f[NV * 2];
+                VECTORS q[v] = fp8_first(vi_load(at + v / NV * tile + v % NV * VL * 4));
+                VECTORS f[v] = fp8_0(q[v]);
+                FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx]), sum[i]);
+                VECTORS f[v] = fp8_1(q[v]);
+                FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx + 1]), sum[i]);
+                VECTORS q[v] = fp8_second(vi_load(at + v / NV * tile + v % NV * VL * 4));
+                VECTORS f[v] = fp8_2(q[v]);
+                FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx + 2]), sum[i]);
+                VECTORS f[v] = fp8_3(q[v]);
+                FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx + 3]), sum[i]);
             }
         }
-        UNROLL for (int v = 0; v < T * NV; v++) {
-            vf s = vf_set1(mode == SCALE_BLOCK ? scale[(v / NV) * blocks + b] * FP8_S : FP8_S);
-            UNROLL for (int m = 0; m < M; m++) total[v * M + m] = vf_fma(sum[v * M + m], s, total[v * M + m]);
-        }
+        FLAT total[i] = vf_fma(sum[i], vf_set1(mode == SCALE_BLOCK ? scale[i % (T * NV) / NV * blocks + b] * FP8_S : FP8_S), total[i]);
     }
-    finish_rows(total, scale, mode, y, ldy, T, M);
+    store_rows(total, scale, mode, y, ldy, T, M);
 }
 
+// Activations carry FP8_X here too, so that FP8 weights expanded to BF16 give the same numbers.
 INLINE void bf16_tiles(const uint8_t *w, const float *scale, const int mode, int K, const float *x, int ldx, float *y, int ldy,
                        const int T, const int M) {
     const size_t tile = (size_t)K * TILE * 2, ahead = AHEAD(T * tile);
     const int blocks = (K + FP8_BLOCK - 1) / FP8_BLOCK;
-    vf total[T * NV * M];
-    UNROLL for (int i = 0; i < T * NV * M; i++) total[i] = vf_zero();
+    vf total[MOST_SUMS];
+    FLAT total[i] = vf_zero();
     for (int b = 0; b < blocks; b++) {
         const int end = (b + 1) * FP8_BLOCK < K ? (b + 1) * FP8_BLOCK : K;
-        vf sum[T * NV * M];
-        UNROLL for (int i = 0; i < T * NV * M; i++) sum[i] = vf_zero();
+        vf sum[MOST_SUMS];
+        FLAT sum[i] = vf_zero();
         for (int k = b * FP8_BLOCK; k < end; k += 2) {
             const uint8_t *at = w + (size_t)k * TILE * 2;
+            const float *xk = x + k;
+            vi q[NV * 8];
+            vf f[NV * 8];
             UNROLL for (int t = 0; t < T; t++) prefetch(at + t * tile + ahead);
-            UNROLL for (int v = 0; v < T * NV; v++) {
-                vf f[2];
-                bf16_decode(vi_load(at + (v / NV) * tile + (v % NV) * VL * 4), f);
-                UNROLL for (int j = 0; j < 2; j++)
-                    UNROLL for (int m = 0; m < M; m++)
-                        sum[v * M + m] = vf_fma(f[j], vf_set1(x[m * ldx + k + j]), sum[v * M + m]);
+            if (M <= 2) {
+#define ONE_PAIR(v) if (v < T * NV) {                                                                                \
+                vi pair = vi_load(at + v / NV * tile + v % NV * VL * 4);                                             \
+                UNROLL for (int m = 0; m < M; m++) {                                                                 \
+                    vf s = vf_fma(bf16_0(pair), vf_set1(xk[m * ldx]), sum[m * T * NV + v]);                          \
+                    sum[m * T * NV + v] = vf_fma(bf16_1(pair), vf_set1(xk[m * ldx + 1]), s);                         \
+                }                                                                                                    \
+            }
+                EACH_VECTOR(ONE_PAIR)
+            } else {
+                VECTORS q[v] = vi_load(at + v / NV * tile + v % NV * VL * 4);
+                VECTORS f[v] = bf16_0(q[v]);
+                FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx]), sum[i]);
+                VECTORS f[v] = bf16_1(q[v]);
+                FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx + 1]), sum[i]);
             }
         }
-        UNROLL for (int v = 0; v < T * NV; v++) {
-            // Activations carry FP8_X here too, so that FP8 weights expanded to BF16 give the same numbers.
-            vf s = vf_set1(mode == SCALE_BLOCK ? scale[(v / NV) * blocks + b] * (1.0f / FP8_X) : 1.0f / FP8_X);
-            UNROLL for (int m = 0; m < M; m++) total[v * M + m] = vf_fma(sum[v * M + m], s, total[v * M + m]);
-        }
+        const float s = 1.0f / FP8_X;
+        FLAT total[i] = vf_fma(sum[i], vf_set1(mode == SCALE_BLOCK ? scale[i % (T * NV) / NV * blocks + b] * s : s), total[i]);
     }
-    finish_rows(total, scale, mode, y, ldy, T, M);
+    store_rows(total, scale, mode, y, ldy, T, M);
 }
 
 INLINE void f32_tiles(const uint8_t *bytes, const float *scale, const int mode, int K, const float *x, int ldx, float *y, int ldy,
                       const int T, const int M) {
     const float *w = (const float *)bytes;
-    vf total[T * NV * M];
-    (void)scale, (void)mode;
-    UNROLL for (int i = 0; i < T * NV * M; i++) total[i] = vf_zero();
+    vf total[MOST_SUMS];
+    (void)mode;
+    FLAT total[i] = vf_zero();
     for (int k = 0; k < K; k++) {
         UNROLL for (int t = 0; t < T; t++) prefetch(w + ((size_t)t * K + k) * TILE + 1024);
-        UNROLL for (int v = 0; v < T * NV; v++)
-            UNROLL for (int m = 0; m < M; m++)
-                total[v * M + m] = vf_fma(vf_load(w + ((size_t)(v / NV) * K + k) * TILE + (v % NV) * VL), vf_set1(x[m * ldx + k]), total[v * M + m]);
+        FLAT total[i] = vf_fma(vf_load(w + ((size_t)(i % (T * NV) / NV) * K + k) * TILE + i % NV * VL), vf_set1(x[i / (T * NV) * ldx + k]), total[i]);
     }
-    finish_rows(total, scale, SCALE_NONE, y, ldy, T, M);
+    store_rows(total, scale, SCALE_NONE, y, ldy, T, M);
 }
 
 // One function per number of tokens: NAME_M(mat, first tile, end tile, x, ldx, y, ldy); y starts at row 0 of the matrix.

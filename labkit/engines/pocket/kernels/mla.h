@@ -25,13 +25,12 @@ static int ancestors(const Pass *pass, int t, int *slot) {
 INLINE void scores_of(const uint16_t *const *key, const float *query, float score[HEADS][BLOCK_KEYS], int j, const int n) {
     vf s[KEYS * HEADS];
     UNROLL for (int i = 0; i < n * HEADS; i++) s[i] = vf_zero();
-    for (int c = 0; c < LATENT; c += VL)
-        UNROLL for (int k = 0; k < n; k++) {
-            vf w = vf_from_bf16(key[j + k] + c);
-            UNROLL for (int h = 0; h < HEADS; h++) s[k * HEADS + h] = vf_fma(w, vf_load(query + h * LATENT + c), s[k * HEADS + h]);
-        }
-    UNROLL for (int k = 0; k < n; k++)
-        UNROLL for (int h = 0; h < HEADS; h++) score[h][j + k] = vf_sum(s[k * HEADS + h]);
+    for (int c = 0; c < LATENT; c += VL) {
+        vf w[KEYS];
+        UNROLL for (int k = 0; k < n; k++) w[k] = vf_from_bf16(key[j + k] + c);
+        UNROLL for (int i = 0; i < n * HEADS; i++) s[i] = vf_fma(w[i % n], vf_load(query + i / n * LATENT + c), s[i]);
+    }
+    UNROLL for (int i = 0; i < n * HEADS; i++) score[i / n][j + i % n] = vf_sum(s[i]);
 }
 
 // One block of positions for one token: softmax carried along, blocks at fixed positions, so that every sum has one order.

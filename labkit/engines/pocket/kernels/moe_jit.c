@@ -7,20 +7,21 @@
 INLINE void tile_rows(const uint8_t *w, const int K, const int8_t *xq, const float *xs, const int32_t *xb, float *y, int ldy, const int M) {
     const int groups = K / FP4_GROUP;
     const uint8_t *codes = w + groups * TILE;
-    vf sum[NV * M];
+    vf sum[NV * 4];
     UNROLL for (int i = 0; i < NV * M; i++) sum[i] = vf_zero();
     for (int g = 0; g < groups; g++, codes += 256) {
         UNROLL for (int line = 0; line < 256; line += 64) prefetch(codes + LOOKAHEAD + line);
-        UNROLL for (int v = 0; v < NV; v++) {
-            vi dot[M];
-            fp4_dot(codes + v * VL * 4, xq + g * FP4_GROUP, K, xb + g, groups, M, dot);
-            vf s = vf_from_e8m0(w + g * TILE + v * VL);
-            UNROLL for (int m = 0; m < M; m++)
-                sum[v * M + m] = vf_fma(vf_from(dot[m]), s * vf_set1(xs[m * groups + g]), sum[v * M + m]);
+#define ONE_VECTOR(v) if (v < NV) {                                                                                    \
+            vi dot[4];                                                                                                \
+            fp4_dot(codes + v * VL * 4, xq + g * FP4_GROUP, K, xb + g, groups, M, dot);                               \
+            vf s = vf_from_e8m0(w + g * TILE + v * VL);                                                               \
+            UNROLL for (int m = 0; m < M; m++)                                                                        \
+                sum[v * M + m] = vf_fma(vf_from(dot[m]), s * vf_set1(xs[m * groups + g]), sum[v * M + m]);            \
+            KEEP_LOADS_HERE;                                                                                          \
         }
+        ONE_VECTOR(0) ONE_VECTOR(1) ONE_VECTOR(2) ONE_VECTOR(3)
     }
-    UNROLL for (int v = 0; v < NV; v++)
-        UNROLL for (int m = 0; m < M; m++) vf_store(y + m * ldy + v * VL, sum[v * M + m]);
+    UNROLL for (int i = 0; i < NV * M; i++) vf_store(y + i % M * ldy + i / M * VL, sum[i]);
 }
 
 #define ROWS(NAME, K, M)                                                                                              \

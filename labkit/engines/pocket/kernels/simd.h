@@ -9,6 +9,14 @@
 #define INLINE static inline __attribute__((always_inline))
 #define NOINLINE static __attribute__((noinline))
 #define UNROLL _Pragma("GCC unroll 16")
+// Else the compiler keeps loaded activations in registers that it lacks, and spills them
+#define KEEP_LOADS_HERE __asm__ volatile("" ::: "memory")
+// Nor may it turn a running sum into a tree, which needs more registers
+#if defined(__x86_64__)
+#define PIN(v) __asm__("" : "+x"(v))
+#else
+#define PIN(v) __asm__("" : "+w"(v))
+#endif
 #define TILE 16              // rows of a packed tile, in every variant, so that the packed layout is the same
 #define FP8_BLOCK 128        // an e4m3 scale covers 128 x 128 weights
 #define FP4_GROUP 32         // an MXFP4 scale covers 32 weights of a row
@@ -25,19 +33,12 @@
 typedef float vf __attribute__((vector_size(4 * VL)));
 typedef int32_t vi __attribute__((vector_size(4 * VL)));
 typedef int16_t vh __attribute__((vector_size(4 * VL)));
-typedef uint16_t half_vu __attribute__((vector_size(2 * VL)));
-typedef uint8_t quarter_vu __attribute__((vector_size(VL)));
-typedef uint32_t vu __attribute__((vector_size(4 * VL)));
 
 INLINE vf vf_load(const float *p) { vf v; memcpy(&v, p, sizeof v); return v; }
 INLINE void vf_store(float *p, vf v) { memcpy(p, &v, sizeof v); }
 INLINE vi vi_load(const void *p) { vi v; memcpy(&v, p, sizeof v); return v; }
+INLINE int32_t four_of(const int8_t *p) { int32_t v; memcpy(&v, p, sizeof v); return v; }
 INLINE vf vf_zero(void) { return (vf){0}; }
-// bfloat16 is the upper half of a float
-INLINE vf vf_from_bf16(const uint16_t *p) { half_vu h; memcpy(&h, p, sizeof h); return (vf)(__builtin_convertvector(h, vu) << 16); }
-// E8M0: 2^(s - 127); s = 0 gives 0 rather than 2^-127, which no weight needs
-INLINE vf vf_from_e8m0(const uint8_t *p) { quarter_vu q; memcpy(&q, p, sizeof q); return (vf)(__builtin_convertvector(q, vu) << 23); }
-
 #if defined(VARIANT_AVX512)
 #include "simd_avx512.h"
 #elif defined(VARIANT_AVX2)
@@ -48,26 +49,31 @@ INLINE vf vf_from_e8m0(const uint8_t *p) { quarter_vu q; memcpy(&q, p, sizeof q)
 #include "simd_portable.h"
 #endif
 
-#ifndef FP8_DECODE
-// Four e4m3 weights of a row per 32-bit lane -> four vectors. The payload lands on a float's low exponent bits, so each value
-// is scaled by 2^-120: activations carry FP8_X = 2^64 and block scales FP8_S = 2^56 to make up for it, exactly.
+// bfloat16 is the upper half of a float; E8M0 is a float's exponent (0 gives 0 rather than 2^-127, which no weight needs)
+INLINE vf vf_from_bf16(const uint16_t *p) { return (vf)(vi_from_u16(p) << 16); }
+INLINE vf vf_from_e8m0(const uint8_t *p) { return (vf)(vi_from_u8(p) << 23); }
+
+#ifndef FP8_X
+// Four e4m3 weights of a row per 32-bit lane (byte 3 is the first in k order, then 1, 2, 0) -> four vectors. The payload lands on a
+// float's low exponent bits, so each value is scaled by 2^-120: activations carry FP8_X and block scales FP8_S, 2^120 together.
 #define FP8_X 0x1p64f
 #define FP8_S 0x1p56f
-INLINE void fp8_decode(vi q, vf out[4]) {
-    const vi mask = vi_set1((int32_t)0x87f00000);
-    vi high = (vi)((vh)q >> 4), low = (vi)((vh)((vh)q << 8) >> 4);
-    out[0] = (vf)((low << 16) & mask);
-    out[1] = (vf)((high << 16) & mask);
-    out[2] = (vf)(low & mask);
-    out[3] = (vf)(high & mask);
-}
+#define FP8_MASK vi_set1((int32_t)0x87f00000)
+INLINE vi fp8_first(vi q) { return (vi)((vh)q >> 4); }              // bytes 3 and 1, sign and payload in place
+INLINE vi fp8_second(vi q) { return (vi)((vh)((vh)q << 8) >> 4); }  // bytes 2 and 0
+INLINE vf fp8_0(vi first) { return (vf)(first & FP8_MASK); }
+INLINE vf fp8_1(vi first) { return (vf)((first << 16) & FP8_MASK); }
+INLINE vf fp8_2(vi second) { return (vf)(second & FP8_MASK); }
+INLINE vf fp8_3(vi second) { return (vf)((second << 16) & FP8_MASK); }
 #endif
+INLINE void fp8_decode(vi q, vf out[4]) {
+    vi first = fp8_first(q), second = fp8_second(q);
+    out[0] = fp8_0(first), out[1] = fp8_1(first), out[2] = fp8_2(second), out[3] = fp8_3(second);
+}
 
 // Two bfloat16 weights of a row per 32-bit lane
-INLINE void bf16_decode(vi q, vf out[2]) {
-    out[0] = (vf)(q << 16);
-    out[1] = (vf)(q & vi_set1((int32_t)0xffff0000));
-}
+INLINE vf bf16_0(vi q) { return (vf)(q << 16); }
+INLINE vf bf16_1(vi q) { return (vf)(q & vi_set1((int32_t)0xffff0000)); }
 
 INLINE float vf_sum(vf v) {
     float s[VL];

@@ -9,6 +9,8 @@ INLINE vf vf_min(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
 INLINE vf vf_round(vf a) { return (vf)_mm256_round_ps((__m256)a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE vi vi_from(vf a) { return (vi)_mm256_cvtps_epi32((__m256)a); }
 INLINE vf vf_from(vi a) { return (vf)_mm256_cvtepi32_ps((__m256i)a); }
+INLINE vi vi_from_u16(const void *p) { return (vi)_mm256_cvtepu16_epi32(_mm_loadu_si128(p)); }
+INLINE vi vi_from_u8(const void *p) { return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64(p)); }
 INLINE void prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 INLINE void relax(void) { _mm_pause(); }
 
@@ -19,19 +21,20 @@ INLINE void fp4_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *b
     const __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
     const __m256i nibble = _mm256_set1_epi8(15), one = _mm256_set1_epi16(1);
     __m256i a[4], b[4];
-    UNROLL for (int g = 0; g < 4; g++) {
-        __m256i q = _mm256_loadu_si256((const void *)(w + g * 64));
-        __m256i lo = _mm256_shuffle_epi8(table, _mm256_and_si256(q, nibble));
-        __m256i hi = _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(q, 4), nibble));
-        UNROLL for (int m = 0; m < M; m++) {
-            int32_t x0, x1;
-            memcpy(&x0, x + m * ldx + g * 8, 4);
-            memcpy(&x1, x + m * ldx + g * 8 + 4, 4);
-            __m256i p = _mm256_maddubs_epi16(lo, _mm256_set1_epi32(x0)), r = _mm256_maddubs_epi16(hi, _mm256_set1_epi32(x1));
-            a[m] = g ? _mm256_add_epi16(a[m], p) : p;
-            b[m] = g ? _mm256_add_epi16(b[m], r) : r;
-        }
+#define EIGHT_K(g) {                                                                                                  \
+        __m256i q = _mm256_loadu_si256((const void *)(w + g * 64));                                                   \
+        __m256i lo = _mm256_shuffle_epi8(table, _mm256_and_si256(q, nibble));                                         \
+        __m256i hi = _mm256_shuffle_epi8(table, _mm256_and_si256(_mm256_srli_epi16(q, 4), nibble));                   \
+        UNROLL for (int m = 0; m < M; m++) {                                                                          \
+            __m256i p = _mm256_maddubs_epi16(lo, _mm256_set1_epi32(four_of(x + m * ldx + g * 8)));                    \
+            __m256i r = _mm256_maddubs_epi16(hi, _mm256_set1_epi32(four_of(x + m * ldx + g * 8 + 4)));                \
+            a[m] = g ? _mm256_add_epi16(a[m], p) : p;                                                                 \
+            b[m] = g ? _mm256_add_epi16(b[m], r) : r;                                                                 \
+            PIN(a[m]);                                                                                                \
+            PIN(b[m]);                                                                                                \
+        }                                                                                                             \
     }
+    EIGHT_K(0) EIGHT_K(1) EIGHT_K(2) EIGHT_K(3)
     UNROLL for (int m = 0; m < M; m++)
         out[m] = (vi)_mm256_add_epi32(_mm256_madd_epi16(a[m], one), _mm256_madd_epi16(b[m], one)) - vi_set1(bias[m * ldb]);
 }

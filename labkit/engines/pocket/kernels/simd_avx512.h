@@ -9,28 +9,28 @@ INLINE vf vf_min(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
 INLINE vf vf_round(vf a) { return (vf)_mm512_roundscale_ps((__m512)a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 INLINE vi vi_from(vf a) { return (vi)_mm512_cvtps_epi32((__m512)a); }
 INLINE vf vf_from(vi a) { return (vf)_mm512_cvtepi32_ps((__m512i)a); }
+INLINE vi vi_from_u16(const void *p) { return (vi)_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)); }
+INLINE vi vi_from_u8(const void *p) { return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128(p)); }
 INLINE void prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 INLINE void relax(void) { _mm_pause(); }
 
 // Intel cores take a slow path for subnormal operands, so here e4m3 becomes a normal float at once: exponents above 0 by
 // re-biasing, and exponent 0 (m * 2^-9) as 2 * v - 2^-6 of the re-biased v.
-#define FP8_DECODE
 #define FP8_X 1.0f
 #define FP8_S 1.0f
-INLINE vf fp8_widen(__m512i top) {      // the code sits in the top byte of each lane, anything below it
-    const __m512i payload = _mm512_and_si512(_mm512_srli_epi32(top, 4), _mm512_set1_epi32(0x07f00000));
+INLINE vf fp8_widen(vi lane) {      // the code sits in the top byte of each lane, anything below it
+    const __m512i top = (__m512i)lane, payload = _mm512_and_si512(_mm512_srli_epi32(top, 4), _mm512_set1_epi32(0x07f00000));
     __mmask16 small = _mm512_testn_epi32_mask(payload, _mm512_set1_epi32(0x07800000));
     __m512 v = _mm512_castsi512_ps(_mm512_add_epi32(payload, _mm512_set1_epi32(120 << 23)));
     v = _mm512_mask_fmadd_ps(v, small, _mm512_set1_ps(2.0f), _mm512_set1_ps(-0x1p-6f));
     return (vf)_mm512_ternarylogic_epi32(_mm512_castps_si512(v), top, _mm512_set1_epi32((int)0x80000000), 0xf8);
 }
-INLINE void fp8_decode(vi q, vf out[4]) {
-    __m512i w = (__m512i)q;
-    out[0] = fp8_widen(_mm512_slli_epi32(w, 24));
-    out[1] = fp8_widen(_mm512_slli_epi32(w, 16));
-    out[2] = fp8_widen(_mm512_slli_epi32(w, 8));
-    out[3] = fp8_widen(w);
-}
+INLINE vi fp8_first(vi q) { return q; }
+INLINE vi fp8_second(vi q) { return q; }
+INLINE vf fp8_0(vi q) { return fp8_widen(q); }
+INLINE vf fp8_1(vi q) { return fp8_widen(q << 16); }
+INLINE vf fp8_2(vi q) { return fp8_widen(q << 8); }
+INLINE vf fp8_3(vi q) { return fp8_widen(q << 24); }
 
 // See simd_avx2.h; VNNI sums four products straight into 32 bits.
 INLINE void fp4_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *bias, int ldb, const int M, vi *out) {
@@ -38,17 +38,15 @@ INLINE void fp4_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *b
     const __m512i nibble = _mm512_set1_epi8(15);
     __m512i a[4], b[4];
     UNROLL for (int m = 0; m < M; m++) a[m] = _mm512_set1_epi32(-bias[m * ldb]), b[m] = _mm512_setzero_si512();
-    UNROLL for (int g = 0; g < 4; g++) {
-        __m512i q = _mm512_loadu_si512(w + g * 64);
-        __m512i lo = _mm512_shuffle_epi8(table, _mm512_and_si512(q, nibble));
-        __m512i hi = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(q, 4), nibble));
-        UNROLL for (int m = 0; m < M; m++) {
-            int32_t x0, x1;
-            memcpy(&x0, x + m * ldx + g * 8, 4);
-            memcpy(&x1, x + m * ldx + g * 8 + 4, 4);
-            a[m] = _mm512_dpbusd_epi32(a[m], lo, _mm512_set1_epi32(x0));
-            b[m] = _mm512_dpbusd_epi32(b[m], hi, _mm512_set1_epi32(x1));
-        }
+#define EIGHT_K(g) {                                                                                                  \
+        __m512i q = _mm512_loadu_si512(w + g * 64);                                                                   \
+        __m512i lo = _mm512_shuffle_epi8(table, _mm512_and_si512(q, nibble));                                         \
+        __m512i hi = _mm512_shuffle_epi8(table, _mm512_and_si512(_mm512_srli_epi16(q, 4), nibble));                   \
+        UNROLL for (int m = 0; m < M; m++) {                                                                          \
+            a[m] = _mm512_dpbusd_epi32(a[m], lo, _mm512_set1_epi32(four_of(x + m * ldx + g * 8)));                    \
+            b[m] = _mm512_dpbusd_epi32(b[m], hi, _mm512_set1_epi32(four_of(x + m * ldx + g * 8 + 4)));                \
+        }                                                                                                             \
     }
+    EIGHT_K(0) EIGHT_K(1) EIGHT_K(2) EIGHT_K(3)
     UNROLL for (int m = 0; m < M; m++) out[m] = (vi)_mm512_add_epi32(a[m], b[m]);
 }

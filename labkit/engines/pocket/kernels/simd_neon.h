@@ -9,6 +9,8 @@ INLINE vf vf_min(vf a, vf b) { return (vf)vminq_f32((float32x4_t)a, (float32x4_t
 INLINE vf vf_round(vf a) { return (vf)vrndnq_f32((float32x4_t)a); }
 INLINE vi vi_from(vf a) { return (vi)vcvtnq_s32_f32((float32x4_t)a); }
 INLINE vf vf_from(vi a) { return (vf)vcvtq_f32_s32((int32x4_t)a); }
+INLINE vi vi_from_u16(const uint16_t *p) { return (vi)vmovl_u16(vld1_u16(p)); }
+INLINE vi vi_from_u8(const uint8_t *p) { return (vi){p[0], p[1], p[2], p[3]}; }
 INLINE void prefetch(const void *p) { __builtin_prefetch(p); }
 INLINE void relax(void) { __asm__ volatile("yield"); }
 
@@ -19,14 +21,15 @@ INLINE void fp4_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *b
     int32x4_t a[4];
     (void)bias, (void)ldb;
     UNROLL for (int m = 0; m < M; m++) a[m] = vdupq_n_s32(0);
-    UNROLL for (int g = 0; g < 4; g++) {
-        uint8x16_t q = vld1q_u8(w + g * 64);
-        int8x16_t lo = vqtbl1q_s8(table, vandq_u8(q, vdupq_n_u8(15))), hi = vqtbl1q_s8(table, vshrq_n_u8(q, 4));
-        UNROLL for (int m = 0; m < M; m++) {
-            int8x16_t x0 = vreinterpretq_s8_s32(vld1q_dup_s32((const int32_t *)(x + m * ldx + g * 8)));
-            int8x16_t x1 = vreinterpretq_s8_s32(vld1q_dup_s32((const int32_t *)(x + m * ldx + g * 8 + 4)));
-            a[m] = vdotq_s32(vdotq_s32(a[m], lo, x0), hi, x1);
-        }
+#define EIGHT_K(g) {                                                                                                  \
+        uint8x16_t q = vld1q_u8(w + g * 64);                                                                          \
+        int8x16_t lo = vqtbl1q_s8(table, vandq_u8(q, vdupq_n_u8(15))), hi = vqtbl1q_s8(table, vshrq_n_u8(q, 4));      \
+        UNROLL for (int m = 0; m < M; m++) {                                                                          \
+            int8x16_t x0 = vreinterpretq_s8_s32(vdupq_n_s32(four_of(x + m * ldx + g * 8)));                           \
+            int8x16_t x1 = vreinterpretq_s8_s32(vdupq_n_s32(four_of(x + m * ldx + g * 8 + 4)));                       \
+            a[m] = vdotq_s32(vdotq_s32(a[m], lo, x0), hi, x1);                                                        \
+        }                                                                                                             \
     }
+    EIGHT_K(0) EIGHT_K(1) EIGHT_K(2) EIGHT_K(3)
     UNROLL for (int m = 0; m < M; m++) out[m] = (vi)a[m];
 }

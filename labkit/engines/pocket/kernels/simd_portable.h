@@ -8,6 +8,8 @@ INLINE vf vf_min(vf a, vf b) { vi m = a < b; return (vf)(((vi)a & m) | ((vi)b & 
 INLINE vf vf_round(vf a) { return (a + vf_set1(12582912.0f)) - vf_set1(12582912.0f); }
 INLINE vi vi_from(vf a) { return __builtin_convertvector(vf_round(a), vi); }
 INLINE vf vf_from(vi a) { return __builtin_convertvector(a, vf); }
+INLINE vi vi_from_u16(const uint16_t *p) { return (vi){p[0], p[1], p[2], p[3]}; }
+INLINE vi vi_from_u8(const uint8_t *p) { return (vi){p[0], p[1], p[2], p[3]}; }
 INLINE void prefetch(const void *p) { __builtin_prefetch(p); }
 INLINE void relax(void) {}
 
