@@ -88,7 +88,8 @@ def table(configs: dict[str, EngineConfig], rows: list[dict], *, seed: int = 0) 
 
     step      TPOT of the rung before / this one's over pairs of samples, with interval; None on the first
     total     TPOT of the first rung / this one's
-    c, S      only with speculation, against the rung before: c = TPOT * a / TPOT without MTP, S = a / c
+    c, S      only with speculation, against the rung before: c = TPOT * a / TPOT without MTP (with its interval, the
+              accept length taken as exact), S = a / c
     account   bytes of a plain step and the bandwidth that the TPOT amounts to, where the model's shape is known
     stop      the reason when this rung made TPOT worse; rungs after it have above_stop true
     """
@@ -103,10 +104,11 @@ def table(configs: dict[str, EngineConfig], rows: list[dict], *, seed: int = 0) 
         found["total"] = _ratio(good[out[0]["rung"]], good[name], seed) if before else None
         found["c"] = found["S"] = None
         if before and config.speculative is not None and configs[before].speculative is None:
-            plain, own = out[-1]["tpot_s"]["median"], found["tpot_s"]["median"]
             accept = found["accept_length"]["mean"] if found["accept_length"] else 1.0
-            found["c"] = metrics.relative_cost(own, accept, plain)
-            found["S"] = metrics.speedup(accept, found["c"])
+            # c = TPOT * a / plain TPOT, over the pairs: step is plain TPOT / TPOT.
+            found["c"] = {"median": accept / found["step"]["median"], "low": accept / found["step"]["high"],
+                          "high": accept / found["step"]["low"]}
+            found["S"] = metrics.speedup(accept, found["c"]["median"])
         found["account"] = account(config, good[name])
         found["stop"] = _stop(found, before)
         stopped = stopped or found["stop"] is not None
@@ -155,7 +157,7 @@ def _stop(found: dict, before: str | None) -> str | None:
     if found["c"] is None:
         return why
     accept = found["accept_length"]["mean"] if found["accept_length"] else 1.0
-    why += f"; a round costs c = {found['c']:.2f} plain steps and yields a = {accept:.2f} tokens"
+    why += f"; a round costs c = {found['c']['median']:.2f} plain steps and yields a = {accept:.2f} tokens"
     if accept < 1.05:
         why += " (no draft is accepted: check what the draft shares with the head, `labkit check`)"
     return why

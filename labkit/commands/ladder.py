@@ -55,7 +55,7 @@ def lines(rungs: list[dict]) -> list[str]:
         accept = r["accept_length"]
         rows.append([
             r["rung"], f"{t['median'] * 1e3:.3f} [{t['low'] * 1e3:.3f}, {t['high'] * 1e3:.3f}]", _times(r["step"]),
-            _times(r["total"]), f"{accept['mean']:.2f}" if accept else "-", f"{r['c']:.2f}" if r["c"] else "-",
+            _times(r["total"]), f"{accept['mean']:.2f}" if accept else "-", f"{r['c']['median']:.2f}" if r["c"] else "-",
             f"{account['step_bytes'] / 1e6:.2f}" if account else "-",
             f"{account['bytes_s'] / 1e9:.2f}" if account else "-", r["title"],
         ])
