@@ -22,7 +22,7 @@ def kda(hidden: int, heads: int, head_dim: int, taps: int, layers: int, low_rank
         else:
             yield Tensor(f"kda.{part}_proj", "KDA projections", Role.DENSE, wide, hidden, layers)
     yield Tensor("kda.o_proj", "KDA output projection", Role.DENSE, hidden, wide, layers)
-    yield Tensor("kda.b_proj", "KDA small parts", Role.SMALL, heads, hidden, layers)
+    yield Tensor("kda.b_proj", "KDA small parts", Role.GATE, heads, hidden, layers)
     yield Tensor("kda.convolutions", "KDA small parts", Role.SMALL, 3 * wide, taps, layers)
     yield Tensor("kda.decay", "KDA small parts", Role.SMALL, wide + heads, 1, layers)
     yield Tensor("kda.o_norm", "KDA small parts", Role.SMALL, head_dim, 1, layers)
@@ -44,8 +44,8 @@ def mla(c: ModelConfig, layers: int) -> Iterable[Tensor]:
     yield Tensor("mla.kv_a_norm", group, Role.SMALL, latent, 1, layers)
     yield Tensor("mla.kv_b_proj", group, Role.ABSORBED, heads * (nope + value), latent, layers)
     gate = c.choice("gated_attention_proj_granularity_type", (None, "head_wise", "element_wise"), None)
-    if gate == "head_wise":   # a few rows, left out of the quantisation
-        yield Tensor("mla.g_proj", group, Role.SMALL, heads, d, layers)
+    if gate == "head_wise":
+        yield Tensor("mla.g_proj", group, Role.GATE, heads, d, layers)
     elif gate == "element_wise":
         yield Tensor("mla.g_proj", group, Role.DENSE, heads * value, d, layers)
     yield Tensor("mla.o_proj", group, Role.DENSE, d, heads * value, layers)

@@ -8,7 +8,7 @@ from labkit.errors import BadInput
 from labkit.roofline.formats import Format
 from labkit.roofline.tensors import Role
 
-_FIELDS = ("experts", "dense", "absorbed", "router", "head", "embedding", "small", "kv", "state", "convolution")
+_FIELDS = ("experts", "dense", "absorbed", "router", "head", "embedding", "gate", "small", "kv", "state", "convolution")
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Recipe:
     router: Format
     head: Format
     embedding: Format
+    gate: Format
     small: Format
     kv: Format
     state: Format
@@ -31,8 +32,7 @@ class Recipe:
         """The format of a tensor of this role, as read by a step or as stored."""
         if role is Role.ABSORBED:
             return self.dense if on_disk else self.absorbed
-        return {Role.EXPERTS: self.experts, Role.DENSE: self.dense, Role.ROUTER: self.router, Role.HEAD: self.head,
-                Role.EMBEDDING: self.embedding, Role.SMALL: self.small, Role.EXPERT_BIAS: self.small}[role]
+        return self.small if role is Role.EXPERT_BIAS else getattr(self, role.value)
 
     def with_formats(self, **formats: "str | Format | None") -> "Recipe":
         """Some roles in other formats, e.g. with_formats(head='fp8-row', experts='int4-g32'); None changes nothing."""

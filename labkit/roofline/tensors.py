@@ -15,7 +15,8 @@ class Role(StrEnum):
     ROUTER = "router"
     HEAD = "head"
     EMBEDDING = "embedding"        # one row a token
-    SMALL = "small"                # norms, biases, convolutions, gates of a few rows
+    GATE = "gate"                  # matrices of a row a head, left out of the quantisation
+    SMALL = "small"                # norms, biases, convolutions
 
 
 @dataclass(frozen=True)

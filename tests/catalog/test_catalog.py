@@ -236,14 +236,6 @@ def test_ids_of_the_files_match_the_loaded():
     assert set(known.results) == {r["id"] for r in files["results"]["results"]}
 
 
-def test_the_pocket_model_when_its_weights_are_here():
-    weights = (DATA / "../../engines/pocket/weights").resolve()
-    if not (weights / "config.json").exists():
-        pytest.skip("no pocket weights in this checkout")
-    by_id, by_path = load_config("pocket"), load_config(weights)
-    assert by_id == by_path and recipe_of(by_id).small.name == "fp32"
-
-
 @pytest.mark.parametrize(
     "change, what",
     [

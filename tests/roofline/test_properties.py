@@ -15,7 +15,7 @@ contexts = st.integers(0, 300_000)
 # By bits a value, scales included: each entry takes at most as much as the next for any matrix side of 16 or more.
 WIDTHS = ("mxfp4", "nvfp4", "int8-g64", "bf16", "fp32")
 roles = st.sampled_from(
-    ("experts", "dense", "absorbed", "router", "head", "embedding", "small", "kv", "state", "convolution")
+    ("experts", "dense", "absorbed", "router", "head", "embedding", "gate", "small", "kv", "state", "convolution")
 )
 
 

@@ -13,7 +13,8 @@ def recipe(quantisation=None, **fields):
     return recipe_of(config if quantisation is None else config | {"quantization_config": quantisation}).as_dict()
 
 
-PLAIN = dict.fromkeys(("experts", "dense", "absorbed", "head", "embedding", "small", "kv", "convolution"), "bf16") | {
+BF16 = ("experts", "dense", "absorbed", "head", "embedding", "gate", "small", "kv", "convolution")
+PLAIN = dict.fromkeys(BF16, "bf16") | {
     "router": "fp32",
     "state": "fp32",
 }
@@ -129,6 +130,7 @@ def test_roles_and_overrides():
         Role.HEAD: "bf16",
         Role.EMBEDDING: "bf16",
         Role.SMALL: "bf16",
+        Role.GATE: "bf16",
     }
     assert r.of(Role.ABSORBED, on_disk=True).name == "fp8-block128"
     assert r.of(Role.DENSE, on_disk=True).name == "fp8-block128"
