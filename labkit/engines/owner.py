@@ -52,6 +52,9 @@ def runtime_dir() -> Path:
     else:
         path = Path(tempfile.gettempdir()) / f"labkit-{os.getuid()}"
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if path.stat().st_uid != os.getuid():
+        # Below /tmp anybody may have made it, and could then say that they own our engine.
+        raise LabError(f"{path} belongs to another user; set LABKIT_RUNTIME_DIR to a directory of your own")
     return path
 
 
