@@ -18,8 +18,19 @@ from .repetitive import repetitive
 
 KINDS = ("repetitive", "code", "prose", "arithmetic", "word-problems")
 
-__all__ = ["HELD_OUT", "KINDS", "SEEN", "Text", "distinct_share", "final_number", "held_out", "is_loop", "make",
-           "normalise", "prompt_of"]
+__all__ = [
+    "HELD_OUT",
+    "KINDS",
+    "SEEN",
+    "Text",
+    "distinct_share",
+    "final_number",
+    "held_out",
+    "is_loop",
+    "make",
+    "normalise",
+    "prompt_of",
+]
 
 
 @dataclass(frozen=True)
@@ -29,15 +40,22 @@ class Text:
     kind: str
     prompt: str
     answer: str
-    expected: str | None = None     # final number of a problem
-    template: int | None = None     # gsm_symbolic template of a word problem
+    expected: str | None = None  # final number of a problem
+    template: int | None = None  # gsm_symbolic template of a word problem
 
 
-def make(kind: str, seed: int, index: int, *, split: str = "load", template: int | None = None,
-         words: Sequence[str] | None = None) -> Text:
+def make(
+    kind: str,
+    seed: int,
+    index: int,
+    *,
+    split: str = "load",
+    template: int | None = None,
+    words: Sequence[str] | None = None,
+) -> Text:
     """Text number `index` of a kind. Training uses split "train"; a load never shares its random stream.
 
-    repetitive: 600 to about 900 tokens in a load, two lengths in training. word-problems: needs reasoning-gym; training
+    repetitive: about 600 to 850 tokens in a load, two lengths in training. word-problems: needs reasoning-gym; training
     draws among the seen templates and varies the wording; at run time use `held_out`, which needs no package.
     Raises ValueError for an unknown kind.
     """
@@ -70,11 +88,11 @@ def held_out(path: str | Path) -> list[Text]:
 
 def distinct_share(tokens: Sequence, n: int = 4) -> float:
     """Distinct n-grams over all n-grams of a sequence; near 0 for a loop, 1 when nothing repeats."""
-    grams = [tuple(tokens[i:i + n]) for i in range(len(tokens) - n + 1)]
+    grams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
     return len(set(grams)) / len(grams) if grams else 1.0
 
 
 def is_loop(tokens: Sequence, *, longest: int = 64, share: float = 0.5) -> bool:
     """True when the last `share` of the sequence is one period of at most `longest` tokens, repeated."""
-    tail = list(tokens[int(len(tokens) * (1 - share)):])
+    tail = list(tokens[int(len(tokens) * (1 - share)) :])
     return any(len(tail) >= 2 * p and tail[p:] == tail[:-p] for p in range(1, longest + 1))

@@ -11,16 +11,35 @@ _COMPARE = ("<", ">", "<=", ">=", "==", "!=")
 def _condition(rng: Random, names: list[str]) -> str:
     left = rng.choice(names)
     right = rng.choice(names) if rng.random() < 0.3 else str(rng.randrange(0, 100))
-    return rng.choice((f"{left} {rng.choice(_COMPARE)} {right}", f"len({left}) {rng.choice(_COMPARE)} {rng.randrange(10)}",
-                       f"{left} is None", f"not {left}", f"isinstance({left}, {rng.choice(('int', 'str', 'list', 'dict'))})"))
+    return rng.choice(
+        (
+            f"{left} {rng.choice(_COMPARE)} {right}",
+            f"len({left}) {rng.choice(_COMPARE)} {rng.randrange(10)}",
+            f"{left} is None",
+            f"not {left}",
+            f"isinstance({left}, {rng.choice(('int', 'str', 'list', 'dict'))})",
+        )
+    )
 
 
 def _expression(rng: Random, names: list[str]) -> str:
     a, b = rng.choice(names), rng.choice(names)
-    return rng.choice((f"{a} {rng.choice(_OPS)} {rng.randrange(1, 50)}", f"{a} {rng.choice(_OPS)} {b}", f"len({a})",
-                       f"max({a}, {b})", f"min({a}, {rng.randrange(100)})", f"{a}[{rng.randrange(4)}]", f"sorted({a})",
-                       f"[x for x in {a} if x {rng.choice(_COMPARE)} {rng.randrange(20)}]", f"sum({a})", f"str({a})",
-                       f'{a}.get("{rng.choice(FIELDS)}", {rng.randrange(10)})', f"{rng.choice(ACTIONS)}_{rng.choice(THINGS)}({a})"))
+    return rng.choice(
+        (
+            f"{a} {rng.choice(_OPS)} {rng.randrange(1, 50)}",
+            f"{a} {rng.choice(_OPS)} {b}",
+            f"len({a})",
+            f"max({a}, {b})",
+            f"min({a}, {rng.randrange(100)})",
+            f"{a}[{rng.randrange(4)}]",
+            f"sorted({a})",
+            f"[x for x in {a} if x {rng.choice(_COMPARE)} {rng.randrange(20)}]",
+            f"sum({a})",
+            f"str({a})",
+            f'{a}.get("{rng.choice(FIELDS)}", {rng.randrange(10)})',
+            f"{rng.choice(ACTIONS)}_{rng.choice(THINGS)}({a})",
+        )
+    )
 
 
 def _statement(rng: Random, names: list[str], depth: int, indent: str) -> list[str]:
@@ -43,10 +62,13 @@ def _statement(rng: Random, names: list[str], depth: int, indent: str) -> list[s
         body = [s for _ in range(rng.choice((1, 2))) for s in _statement(rng, names + [item], depth + 1, inner)]
         return [f"{indent}for {item} in {rng.choice(names)}:"] + body
     if shape == 7:
-        return [f"{indent}for i in range({rng.choice(names) if rng.random() < 0.4 else rng.randrange(2, 64)}):"] + \
-            _statement(rng, names + ["i"], depth + 1, inner)
-    return [f"{indent}if {_condition(rng, names)}:",
-            f'{inner}raise ValueError("{rng.choice(FIELDS)} must be {rng.choice(("positive", "set", "a list", "known"))}")']
+        return [
+            f"{indent}for i in range({rng.choice(names) if rng.random() < 0.4 else rng.randrange(2, 64)}):"
+        ] + _statement(rng, names + ["i"], depth + 1, inner)
+    return [
+        f"{indent}if {_condition(rng, names)}:",
+        f'{inner}raise ValueError("{rng.choice(FIELDS)} must be {rng.choice(("positive", "set", "a list", "known"))}")',
+    ]
 
 
 def _function(rng: Random, name: str, arguments: list[str], indent: str = "", first: str = "") -> list[str]:
@@ -68,8 +90,11 @@ def code(rng: Random) -> tuple[str, str]:
     if rng.random() < 0.65:
         count = rng.choice((1, 1, 2, 3))
         names = [name] + [f"{rng.choice(ACTIONS)}_{rng.choice(THINGS)}" for _ in range(count - 1)]
-        request = f"Write Python functions {', '.join(names)}." if count > 1 else \
-            f"Write a Python function {name}({', '.join(arguments)})."
+        request = (
+            f"Write Python functions {', '.join(names)}."
+            if count > 1
+            else f"Write a Python function {name}({', '.join(arguments)})."
+        )
         blocks = [_function(rng, n, arguments if i == 0 else rng.sample(FIELDS, 2)) for i, n in enumerate(names)]
         return request, "\n\n\n".join("\n".join(b) for b in blocks)
     title = invented(rng).capitalize() + rng.choice(THINGS).capitalize()
@@ -78,4 +103,6 @@ def code(rng: Random) -> tuple[str, str]:
     lines += [f"        self.{a} = {a}" for a in arguments]
     for m in methods:
         lines += [""] + _function(rng, m, rng.sample(FIELDS, 1), "    ", "self")
-    return f"Write a Python class {title} with {', '.join(arguments)} and methods {', '.join(methods)}.", "\n".join(lines)
+    return f"Write a Python class {title} with {', '.join(arguments)} and methods {', '.join(methods)}.", "\n".join(
+        lines
+    )

@@ -17,7 +17,8 @@ barrel wagon saddle anchor sail telescope magnet battery cable pump valve lens p
 button pocket glove boot scarf hat umbrella suitcase parcel stamp envelope pencil chalk slate puzzle whistle kite
 marble dice puppet mask cloak banner flag statue fountain gate path hedge hive nest feather shell pebble branch root
 leaf seed grain loaf pie cake jar honey butter cheese apple pear plum cherry lemon onion carrot pepper pumpkin bean
-radio camera screen keyboard printer sensor antenna satellite rocket parachute balloon tractor bicycle tram ferry""".split()
+radio camera screen keyboard printer sensor antenna satellite rocket parachute balloon tractor bicycle tram
+ferry""".split()
 
 ADJECTIVES = """old small heavy bright quiet broken golden silver wooden narrow wide deep hollow dusty clean cold warm
 strange simple careful patient clever stubborn gentle brave nervous famous forgotten hidden empty crowded distant
@@ -59,5 +60,6 @@ _CODAS = ["", "", "", "n", "r", "l", "s", "m", "k", "t", "nd", "rn", "st"]
 
 def invented(rng: Random, syllables: int = 2) -> str:
     """A pronounceable word that is in no dictionary, e.g. "bresol"."""
-    return "".join(rng.choice(_ONSETS) + rng.choice(_NUCLEI) + (rng.choice(_CODAS) if i else "")
-                   for i in range(syllables))
+    return "".join(
+        rng.choice(_ONSETS) + rng.choice(_NUCLEI) + (rng.choice(_CODAS) if i else "") for i in range(syllables)
+    )

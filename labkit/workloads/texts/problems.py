@@ -1,4 +1,4 @@
-"""Word problems with worked answers: gsm_symbolic of reasoning-gym (imported only when asked for), and plain arithmetic.
+"""Word problems with worked answers: gsm_symbolic of reasoning-gym (imported on first use), and plain arithmetic.
 
 reasoning-gym's templates were re-created after Apple's GSM-Symbolic, which derive from GSM8K. Ten whole templates are
 held out of training, so that "unseen" means a kind of problem never shown, not merely new numbers.
@@ -11,17 +11,45 @@ from random import Random
 from .lexicon import NAMES, NOUNS
 
 # The templates of reasoning-gym 0.1.25 that it marks as sound.
-TEMPLATES = tuple(i for i in range(100) if i not in (
-    32, 35, 37, 61, 63, 65, 74, 76, 77, 79, 86, 87, 90, 97, 98))
+TEMPLATES = tuple(i for i in range(100) if i not in (32, 35, 37, 61, 63, 65, 74, 76, 77, 79, 86, 87, 90, 97, 98))
 HELD_OUT = tuple(sorted(Random("held-out templates").sample(TEMPLATES, 10)))
 SEEN = tuple(t for t in TEMPLATES if t not in HELD_OUT)
 
-_OPENERS = ("First, ", "Then, ", "Next, ", "Now, ", "So, ", "We see that ", "Note that ", "From this, ", "Here, ",
-            "In other words, ", "That means: ", "Looking at the numbers, ", "Step by step: ")
-_REMARKS = (" That is one part.", " Good.", " We keep this number.", " This is needed below.", " (checked)",
-            " Nothing else changes here.", " The rest follows from it.", " Now we can go on.")
-_STARTS = ("Let us work it out.", "We go through it in order.", "Start with what is given.", "Here is the solution.",
-           "Take it one line at a time.", "What do we know?", "This needs a few steps.", "The question gives the numbers.")
+_OPENERS = (
+    "First, ",
+    "Then, ",
+    "Next, ",
+    "Now, ",
+    "So, ",
+    "We see that ",
+    "Note that ",
+    "From this, ",
+    "Here, ",
+    "In other words, ",
+    "That means: ",
+    "Looking at the numbers, ",
+    "Step by step: ",
+)
+_REMARKS = (
+    " That is one part.",
+    " Good.",
+    " We keep this number.",
+    " This is needed below.",
+    " (checked)",
+    " Nothing else changes here.",
+    " The rest follows from it.",
+    " Now we can go on.",
+)
+_STARTS = (
+    "Let us work it out.",
+    "We go through it in order.",
+    "Start with what is given.",
+    "Here is the solution.",
+    "Take it one line at a time.",
+    "What do we know?",
+    "This needs a few steps.",
+    "The question gives the numbers.",
+)
 _ENDS = ("The answer is {}.", "That gives {}.", "So the result is {}.", "In the end it is {}.", "Hence {}.")
 
 
@@ -90,8 +118,11 @@ def _product(rng: Random) -> tuple[str, str, int]:
     tens, ones = b // 10 * 10, b % 10
     if not tens or not ones:
         return f"What is {a} x {b}?", f"{a} x {b} = {a * b}", a * b
-    return (f"What is {a} x {b}?",
-            f"{a} x {tens} = {a * tens}\n{a} x {ones} = {a * ones}\n{a * tens} + {a * ones} = {a * b}", a * b)
+    return (
+        f"What is {a} x {b}?",
+        f"{a} x {tens} = {a * tens}\n{a} x {ones} = {a * ones}\n{a * tens} + {a * ones} = {a * b}",
+        a * b,
+    )
 
 
 def _division(rng: Random) -> tuple[str, str, int]:

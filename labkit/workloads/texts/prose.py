@@ -4,15 +4,53 @@ from random import Random
 
 from .lexicon import ADJECTIVES, ADVERBS, NAMES, NOUNS, PLACES, PLANS, VERBS, invented
 
-_OPENINGS = ("One morning", "Long ago", "Last spring", "After the storm", "On market day", "Before sunrise",
-             "In the third week", "When the river froze", "That same evening", "Years later", "At the end of the summer",
-             "While the others slept", "On the first day of school", "During the long drought")
-_LINKS = ("Then", "Because of that", "Still", "Meanwhile", "At last", "Even so", "Soon", "Nobody knew why, but",
-          "A little later", "To everyone's surprise", "As usual", "Without a word", "In the meantime", "Of course")
-_SAYINGS = ("I have never seen anything like it", "we should leave before noon", "this is not what I ordered",
-            "someone was here before us", "there is still time", "you may keep it", "it was worth the trouble",
-            "nobody will believe us", "the answer was here all along", "I would do it again",
-            "bring it back when you are done", "it only works when it rains", "that was my mother's")
+_OPENINGS = (
+    "One morning",
+    "Long ago",
+    "Last spring",
+    "After the storm",
+    "On market day",
+    "Before sunrise",
+    "In the third week",
+    "When the river froze",
+    "That same evening",
+    "Years later",
+    "At the end of the summer",
+    "While the others slept",
+    "On the first day of school",
+    "During the long drought",
+)
+_LINKS = (
+    "Then",
+    "Because of that",
+    "Still",
+    "Meanwhile",
+    "At last",
+    "Even so",
+    "Soon",
+    "Nobody knew why, but",
+    "A little later",
+    "To everyone's surprise",
+    "As usual",
+    "Without a word",
+    "In the meantime",
+    "Of course",
+)
+_SAYINGS = (
+    "I have never seen anything like it",
+    "we should leave before noon",
+    "this is not what I ordered",
+    "someone was here before us",
+    "there is still time",
+    "you may keep it",
+    "it was worth the trouble",
+    "nobody will believe us",
+    "the answer was here all along",
+    "I would do it again",
+    "bring it back when you are done",
+    "it only works when it rains",
+    "that was my mother's",
+)
 _FEELINGS = ("tired", "glad", "curious", "worried", "proud", "calm", "restless", "certain", "puzzled", "hopeful")
 
 
@@ -52,7 +90,8 @@ def _sentence(rng: Random, cast: list[str], place: str, words: list[str] | None)
     if shape == 7:
         return f'{other} asked {who} about {thing}. "{_saying(rng)}," came the answer.'
     if shape == 8:
-        return f"{rng.choice(_LINKS)} they {verb} {thing}, and the {rng.choice(PLACES)} was {rng.choice(ADJECTIVES)} again."
+        link, where, how = rng.choice(_LINKS), rng.choice(PLACES), rng.choice(ADJECTIVES)
+        return f"{link} they {verb} {thing}, and the {where} was {how} again."
     return f"{who} {verb} {thing}; {other} {rng.choice(VERBS)} it {rng.choice(ADVERBS)}."
 
 
@@ -61,9 +100,14 @@ def prose(rng: Random, words: list[str] | None = None) -> tuple[str, str]:
     cast = rng.sample(NAMES, rng.choice((2, 3, 3, 4)))
     place, theme = rng.choice(PLACES), rng.choice(NOUNS)
     sentences = rng.randrange(5, 22)
-    request = rng.choice((
-        f"Write a story of {sentences} sentences about {cast[0]} and {cast[1]} at the {place}.",
-        f"Tell a story about {cast[0]}, {cast[1]} and a {theme}.",
-        f"Write a short story that takes place in a {place}."))
-    opening = f"{rng.choice(_OPENINGS)}, {cast[0]} {rng.choice(VERBS)} a {rng.choice(ADJECTIVES)} {theme} at the {place}."
+    request = rng.choice(
+        (
+            f"Write a story of {sentences} sentences about {cast[0]} and {cast[1]} at the {place}.",
+            f"Tell a story about {cast[0]}, {cast[1]} and a {theme}.",
+            f"Write a short story that takes place in a {place}.",
+        )
+    )
+    opening = (
+        f"{rng.choice(_OPENINGS)}, {cast[0]} {rng.choice(VERBS)} a {rng.choice(ADJECTIVES)} {theme} at the {place}."
+    )
     return request, " ".join([opening] + [_sentence(rng, cast, place, words) for _ in range(sentences - 1)])

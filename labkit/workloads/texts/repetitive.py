@@ -17,7 +17,10 @@ class _Rule:
     def __init__(self, rng: Random, name: str, counter: bool):
         self.name, self.counter = name, counter
         if counter:
-            self.start, self.step = rng.randrange(1, rng.choice((20, 200, 900))), rng.choice((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 25))
+            self.start, self.step = (
+                rng.randrange(1, rng.choice((20, 200, 900))),
+                rng.choice((1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 25)),
+            )
         else:
             pool = rng.choice((STATES, NAMES, NOUNS, None))
             size = rng.randrange(3, 8)
@@ -56,7 +59,8 @@ def _table(rules, rng, n):
 
 def _csv(rules, rng, n):
     return [",".join(["id"] + [r.name for r in rules])] + [
-        ",".join(str(v) for v in [i + 1] + [r.at(i) for r in rules]) for i in range(n)]
+        ",".join(str(v) for v in [i + 1] + [r.at(i) for r in rules]) for i in range(n)
+    ]
 
 
 def _yaml(rules, rng, n):
@@ -74,17 +78,30 @@ def _log(rules, rng, n):
 
 def _sentences(rules, rng, n):
     thing = rng.choice(THINGS)
-    return [f"{i + 1}. In {thing} {i + 1} the " + " and the ".join(f"{r.name} is {r.at(i)}" for r in rules) + "."
-            for i in range(n)]
+    return [
+        f"{i + 1}. In {thing} {i + 1} the " + " and the ".join(f"{r.name} is {r.at(i)}" for r in rules) + "."
+        for i in range(n)
+    ]
 
 
 def _sums(rules, rng, n):
     a, b, step = rng.randrange(2, 60), rng.randrange(2, 60), rng.randrange(1, 9)
-    return [f"{a + i * step} + {b} = {a + i * step + b}; {a + i * step} - {i + 1} = {a + i * step - i - 1}" for i in range(n)]
+    return [
+        f"{a + i * step} + {b} = {a + i * step + b}; {a + i * step} - {i + 1} = {a + i * step - i - 1}"
+        for i in range(n)
+    ]
 
 
-_FORMS = {"a JSON list": _json_rows, "JSON lines": _json_lines, "a table": _table, "CSV rows": _csv, "a YAML list": _yaml,
-          "log lines": _log, "numbered sentences": _sentences, "sums": _sums}
+_FORMS = {
+    "a JSON list": _json_rows,
+    "JSON lines": _json_lines,
+    "a table": _table,
+    "CSV rows": _csv,
+    "a YAML list": _yaml,
+    "log lines": _log,
+    "numbered sentences": _sentences,
+    "sums": _sums,
+}
 
 
 _KNOWN = frozenset(FIELDS + NAMES + NOUNS + STATES + THINGS)
@@ -99,15 +116,17 @@ def rough_tokens(text: str) -> int:
 def _copy(rng: Random, long: bool) -> tuple[str, str]:
     """A list in the request, given back in three other clothes: the copy is long but never one loop."""
     count = rng.randrange(18, 24) if long else rng.randrange(5, 15)
-    things = [f"{rng.choice(NOUNS)} {rng.randrange(10, 990)}" if rng.random() < 0.6 else invented(rng, 3)
-              for _ in range(count)]
+    things = [
+        f"{rng.choice(NOUNS)} {rng.randrange(10, 990)}" if rng.random() < 0.6 else invented(rng, 3)
+        for _ in range(count)
+    ]
     request = "Write this list numbered, then as quoted words, then as records: " + ", ".join(things) + "."
     lines = [f"{i}. {t}" for i, t in enumerate(things, 1)] + [f'"{t}",' for t in things]
     return request, "\n".join(lines + [json.dumps({"name": t, "id": i}) for i, t in enumerate(things, 1)])
 
 
 def repetitive(rng: Random, long: bool = True) -> tuple[str, str]:
-    """-> (request, text). `long` asks for 600 to about 900 tokens, else for a third of that (training mixes both)."""
+    """-> (request, text). `long` asks for about 600 to 850 tokens, else for a third of that (training mixes both)."""
     if rng.random() < 0.15:
         return _copy(rng, long)
     form = rng.choice(tuple(_FORMS))

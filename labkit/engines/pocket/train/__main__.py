@@ -22,8 +22,20 @@ from .model import Pocket
 from .optim import Optimiser
 from .trainer import Log, Progress, Trainer
 
-TINY = Shape(vocab=6144, hidden=64, layers=6, heads=2, head_dim=32, rope_dim=16, kv_lora=32, dense_layers=1,
-             dense_inter=128, experts=8, top_k=2, inter=32)
+TINY = Shape(
+    vocab=6144,
+    hidden=64,
+    layers=6,
+    heads=2,
+    head_dim=32,
+    rope_dim=16,
+    kv_lora=32,
+    dense_layers=1,
+    dense_inter=128,
+    experts=8,
+    top_k=2,
+    inter=32,
+)
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -74,16 +86,28 @@ def main(argv: list[str] | None = None) -> None:
     trainer = Trainer(model, Optimiser(model, args.lr), stream, args.rows, args.length, log, Progress())
     resume(trainer, args, log)
     smoke(trainer, log)
-    resume(trainer, args, log)                      # the smoke step moved momentum and stream; begin exactly
+    resume(trainer, args, log)  # the smoke step moved momentum and stream; begin exactly
     reserve = stop - args.reserve
     planned = trainer.progress.seconds + reserve - time.time() if args.final else args.plan_seconds
     trainer.progress.segments += 1
     trainer.run(reserve, planned, max_steps=6 if args.tiny else None)
     p = trainer.progress
-    log("trained", step=p.step, Mtok=p.tokens / 1e6, seconds=p.seconds, passes=stream.passes,
-        memory_GB=0.0 if args.tiny else torch.cuda.max_memory_allocated() / 2 ** 30)
-    export.save(shape, export.state_of(model), args.out, args.data, provenance="trained",
-                extra={"step": p.step, "tokens": p.tokens, "seed": args.seed})
+    log(
+        "trained",
+        step=p.step,
+        Mtok=p.tokens / 1e6,
+        seconds=p.seconds,
+        passes=stream.passes,
+        memory_GB=0.0 if args.tiny else torch.cuda.max_memory_allocated() / 2**30,
+    )
+    export.save(
+        shape,
+        export.state_of(model),
+        args.out,
+        args.data,
+        provenance="trained",
+        extra={"step": p.step, "tokens": p.tokens, "seed": args.seed},
+    )
     log("exported")
     if args.checkpoint and not args.final:
         trainer.save(args.checkpoint)
@@ -94,11 +118,20 @@ def main(argv: list[str] | None = None) -> None:
             results = report.evaluate_model(model, args.out, args.data, stop - 3, args.problems, log)
         except Exception:
             log("evaluation_failed", error=traceback.format_exc()[-2000:])
-    (args.out / "training_log.json").write_text(json.dumps(
-        {"progress": vars(p), "results": results, "events": [r for r in log.rows if r["event"] != "train"],
-         "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()},
-         "options": {k: str(v) for k, v in layers.OPTIONS.items()},
-         "curve_columns": ["step", "Mtok", "ce", "draft1", "draft2", "draft3"]}, indent=1) + "\n")
+    (args.out / "training_log.json").write_text(
+        json.dumps(
+            {
+                "progress": vars(p),
+                "results": results,
+                "events": [r for r in log.rows if r["event"] != "train"],
+                "settings": {k: str(v) if isinstance(v, Path) else v for k, v in vars(args).items()},
+                "options": {k: str(v) for k, v in layers.OPTIONS.items()},
+                "curve_columns": ["step", "Mtok", "ce", "draft1", "draft2", "draft3"],
+            },
+            indent=1,
+        )
+        + "\n"
+    )
     log("end")
 
 

@@ -2,8 +2,9 @@
 
     python -m labkit.engines.pocket.train.corpus --data DATA [--tokens 150e6] [--part 0] [--workers 8] [--fixed-only]
 
-DATA/test_seen.jsonl, test_unseen.jsonl and tokenizer.json are made once and kept if present. DATA/train_P.bin is a stream
-of uint16: bits 0-12 the token, bits 13-15 how its loss counts (an index into WEIGHTS). Each document ends with <|eos|>.
+DATA/test_seen.jsonl, test_unseen.jsonl and tokenizer.json are made once and kept if present. DATA/train_P.bin is a
+stream of uint16: bits 0-12 the token, bits 13-15 how its loss counts (an index into WEIGHTS). Each document ends with
+<|eos|>.
 """
 
 import argparse
@@ -32,6 +33,7 @@ def lexicon(count: int = 6000) -> list[str]:
     """A larger word list for prose, from the word files that ship with reasoning-gym; empty when they are absent."""
     try:
         import reasoning_gym
+
         folder = Path(reasoning_gym.__file__).parent / "data"
         words = sorted({w.strip() for w in (folder / "words3to10.txt").read_text().split() if w.strip().islower()})
     except (ImportError, OSError):
@@ -43,6 +45,7 @@ def held_out(folder: Path) -> frozenset[str]:
     """Makes the two test files unless they exist; -> the normalised prompts that training must not contain."""
     seen_path, unseen_path = folder / "test_seen.jsonl", folder / "test_unseen.jsonl"
     if not (seen_path.exists() and unseen_path.exists()):
+
         def draw(templates, count, split):
             rows, taken, i = [], set(), 0
             while len(rows) < count and i < 50 * count:
@@ -50,20 +53,25 @@ def held_out(folder: Path) -> frozenset[str]:
                 t = texts.make("word-problems", SEED, i, split=split, template=template)
                 i += 1
                 key = problems.normalise(t.prompt)
-                if key not in taken:                       # a few templates have few distinct questions
+                if key not in taken:  # a few templates have few distinct questions
                     taken.add(key)
                     rows.append({"prompt": t.prompt, "cot": t.answer, "answer": t.expected, "template": template})
             return rows
 
-        for path, rows in ((seen_path, draw(texts.SEEN, TEST_SEEN, "test")),
-                           (unseen_path, draw(texts.HELD_OUT, TEST_PER_UNSEEN * len(texts.HELD_OUT), "test"))):
+        for path, rows in (
+            (seen_path, draw(texts.SEEN, TEST_SEEN, "test")),
+            (unseen_path, draw(texts.HELD_OUT, TEST_PER_UNSEEN * len(texts.HELD_OUT), "test")),
+        ):
             path.write_text("".join(json.dumps(r, ensure_ascii=False) + "\n" for r in rows), encoding="utf-8")
     return banned_prompts(folder)
 
 
 def banned_prompts(folder: Path) -> frozenset[str]:
-    return frozenset(problems.normalise(t.prompt) for name in ("test_seen.jsonl", "test_unseen.jsonl")
-                     for t in texts.held_out(folder / name))
+    return frozenset(
+        problems.normalise(t.prompt)
+        for name in ("test_seen.jsonl", "test_unseen.jsonl")
+        for t in texts.held_out(folder / name)
+    )
 
 
 def documents(first: int, count: int, banned: frozenset[str], words: list[str]) -> Iterator[texts.Text]:
@@ -105,7 +113,7 @@ def _shard(job: tuple) -> tuple[dict[str, int], int]:
 def make_part(folder: Path, part: int, tokens: float, workers: int) -> dict:
     """Writes DATA/train_PART.bin of about `tokens` tokens; parts use disjoint document numbers."""
     start, chunk, jobs = time.time(), 4000, []
-    per_document = 190                                       # measured mean; only decides how many documents are made
+    per_document = 190  # measured mean; only decides how many documents are made
     count = max(1, round(tokens / per_document / chunk))
     for i in range(count):
         jobs.append((folder, folder / f"part_{part}_{i:04d}.tmp", part * 10_000_000 + i * chunk, chunk))
@@ -120,10 +128,16 @@ def make_part(folder: Path, part: int, tokens: float, workers: int) -> dict:
     for kinds, _ in results:
         for k, n in kinds.items():
             by_kind[k] = by_kind.get(k, 0) + n
-    report = {"part": part, "documents": count * chunk, "tokens": sum(by_kind.values()), "tokens_by_kind": by_kind,
-              "dropped_as_test_questions": sum(d for _, d in results), "seconds": round(time.time() - start, 1)}
+    report = {
+        "part": part,
+        "documents": count * chunk,
+        "tokens": sum(by_kind.values()),
+        "tokens_by_kind": by_kind,
+        "dropped_as_test_questions": sum(d for _, d in results),
+        "seconds": round(time.time() - start, 1),
+    }
     (folder / f"train_{part}.json").write_text(json.dumps(report) + "\n")
-    whole.rename(folder / f"train_{part}.bin")               # last: its presence means complete
+    whole.rename(folder / f"train_{part}.bin")  # last: its presence means complete
     return report
 
 
@@ -140,7 +154,9 @@ def make_fixed(folder: Path, vocab: int = 6144, sample: int = 60_000) -> None:
 
 
 def main(argv: list[str] | None = None) -> None:
-    ap = argparse.ArgumentParser(prog="python -m labkit.engines.pocket.train.corpus", description=__doc__.split("\n")[0])
+    ap = argparse.ArgumentParser(
+        prog="python -m labkit.engines.pocket.train.corpus", description=__doc__.split("\n")[0]
+    )
     ap.add_argument("--data", type=Path, required=True)
     ap.add_argument("--tokens", type=float, default=150e6)
     ap.add_argument("--part", type=int, default=0)

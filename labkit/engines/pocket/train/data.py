@@ -9,7 +9,7 @@ from .corpus import CLASS_SHIFT, WEIGHTS
 
 
 def row_starts(ends: np.ndarray, length: int) -> list[int]:
-    """Starts of rows of length+1 tokens. ends: index of each document's last token, the last one being the stream's end.
+    """Starts of rows of length+1 tokens. ends: index of each document's last token; the last one ends the stream.
 
     A row begins at a document; the document that a row cuts begins the next row again, so every text of at most
     `length` tokens is seen whole.
@@ -18,7 +18,7 @@ def row_starts(ends: np.ndarray, length: int) -> list[int]:
     rows, at, last = [], 0, int(ends[-1]) - length
     while at <= last:
         rows.append(at)
-        following = int(np.searchsorted(starts, at + length, "right")) - 1       # the document that the row cuts
+        following = int(np.searchsorted(starts, at + length, "right")) - 1  # the document that the row cuts
         at = int(starts[following]) if starts[following] > at else at + length
     return rows
 
@@ -40,6 +40,6 @@ class Stream:
         """-> tokens [rows, length+1] int64, weights [rows, length+1] FP32."""
         if self.at + rows > len(self.rows):
             self.at, self.passes = 0, self.passes + 1
-        raw = self.raw[self.rows[self.at:self.at + rows, None] + self.span].int() & 0xFFFF
+        raw = self.raw[self.rows[self.at : self.at + rows, None] + self.span].int() & 0xFFFF
         self.at += rows
         return (raw & (1 << CLASS_SHIFT) - 1).long(), self.weights[raw >> CLASS_SHIFT]

@@ -2,8 +2,8 @@
 
 Text is made by recomputing the prefix in batches (no cache), which is exact. Acceptance follows a serving engine with a
 chain of greedy drafts: a draft counts when it equals the token that the model itself put there, and every round
-yields its accepted drafts and one more token. On sampled text this is exactly an engine that accepts a draft when its own sample
-equals it.
+yields its accepted drafts and one more token. On sampled text this is exactly an engine that accepts a draft when
+its own sample equals it.
 """
 
 import time
@@ -19,6 +19,7 @@ from .layers import OPTIONS
 
 def eager(fn):
     """Runs a function of (model, ...) in eval mode, uncompiled and without gradients."""
+
     def call(model, *args, **kwargs):
         before, training = OPTIONS["compile"], model.training
         OPTIONS["compile"] = False
@@ -29,12 +30,15 @@ def eager(fn):
         finally:
             OPTIONS["compile"] = before
             model.train(training)
+
     return call
 
 
 @dataclass
 class Batch:
-    """rows [n,L] of token ids; `first` index of the first answer token, `end` one past the last token, `done` ended by itself."""
+    """rows [n,L] of token ids; `first` index of the first answer token, `end` one past the last token, `done`
+    ended by itself.
+    """
 
     rows: torch.Tensor
     first: torch.Tensor
@@ -49,9 +53,11 @@ def batch_of(items: list[Text], tok, eos: int, device, *, answers: bool, room: i
     length = min(limit, -(-(max(map(len, full)) + room) // 64) * 64)
     rows = torch.full((len(items), length), eos)
     for i, ids in enumerate(full):
-        rows[i, :len(ids)] = torch.tensor(ids[:length])
+        rows[i, : len(ids)] = torch.tensor(ids[:length])
     end = torch.tensor([min(len(f), length) for f in full])
-    return Batch(*(t.to(device) for t in (rows, torch.tensor([len(a) for a in asked]), end, torch.full((len(items),), answers))))
+    return Batch(
+        *(t.to(device) for t in (rows, torch.tensor([len(a) for a in asked]), end, torch.full((len(items),), answers)))
+    )
 
 
 def _argmax(h, head):
@@ -59,7 +65,9 @@ def _argmax(h, head):
 
 
 @eager
-def write(model, b: Batch, eos: int, *, temperature: float = 0.0, deadline: float = float("inf"), seed: int = 0) -> Batch:
+def write(
+    model, b: Batch, eos: int, *, temperature: float = 0.0, deadline: float = float("inf"), seed: int = 0
+) -> Batch:
     """Continues every row until eos, its end or the deadline; sampled when temperature > 0."""
     random = torch.Generator(device=b.rows.device).manual_seed(seed)
     rows, end, done = b.rows.clone(), b.end.clone(), torch.zeros_like(b.done)
@@ -97,9 +105,9 @@ def acceptance(model, b: Batch, steps: int = 3) -> dict:
     h = model.hidden(b.rows)
     at, hits = torch.arange(b.rows.shape[1], device=b.rows.device), []
     for s, hs in enumerate(model.drafts(b.rows, h, steps), 1):
-        truth = F.pad(b.rows[:, s + 1:], (0, s + 1), value=-1)
+        truth = F.pad(b.rows[:, s + 1 :], (0, s + 1), value=-1)
         hits.append((_argmax(hs, model.head) == truth) & (at + s + 1 < b.end[:, None]))
-    agreed = torch.stack(hits).int().cumprod(0)                              # [S,n,L]
+    agreed = torch.stack(hits).int().cumprod(0)  # [S,n,L]
     inside = (at >= b.first[:, None] - 1) & (at + steps + 1 < b.end[:, None])
     run = agreed.sum(0).tolist()
     histogram = [0] * (steps + 1)
@@ -110,26 +118,25 @@ def acceptance(model, b: Batch, steps: int = 3) -> dict:
             t += took[t] + 1
     rounds, emitted = sum(histogram), sum(n * (i + 1) for i, n in enumerate(histogram))
     share = [(a.bool() & inside).sum().item() / max(1, inside.sum().item()) for a in agreed]
-    return {"by_position": [round(x, 4) for x in share], "accept_length": round(emitted / max(1, rounds), 4),
-            "histogram": histogram, "tokens": emitted}
+    return {
+        "by_position": [round(x, 4) for x in share],
+        "accept_length": round(emitted / max(1, rounds), 4),
+        "histogram": histogram,
+        "tokens": emitted,
+    }
 
 
 def accuracy(b: Batch, items: list[Text], tok, eos: int) -> dict:
-    """Right final numbers. A row that did not end is wrong. -> {"right", "asked", "ended", "wrong": [(template, text)]}"""
+    """Right final numbers. A row that did not end is wrong. -> {"right", "asked", "ended", "wrong":
+    [(template, text)]}
+    """
     right, wrong = 0, []
     ids, first, end = b.rows.tolist(), b.first.tolist(), b.end.tolist()
     for i, t in enumerate(items):
-        text = tok.decode([x for x in ids[i][first[i]:end[i]] if x != eos])
+        text = tok.decode([x for x in ids[i][first[i] : end[i]] if x != eos])
         got, want = final_number(text), final_number(t.answer)
         if bool(b.done[i]) and got is not None and want is not None and abs(got - want) < 1e-6:
             right += 1
         else:
             wrong.append((t.template, text[-200:]))
     return {"right": right, "asked": len(items), "ended": int(b.done.sum()), "wrong": wrong}
-
-
-def wilson(right: int, asked: int, z: float = 1.96) -> tuple[float, float]:
-    """95% Wilson score interval of a share."""
-    p, d = right / asked, 1 + z * z / asked
-    middle, half = (p + z * z / (2 * asked)) / d, z / d * (p * (1 - p) / asked + z * z / (4 * asked * asked)) ** 0.5
-    return middle - half, middle + half

@@ -17,7 +17,9 @@ from . import export
 from .config import Shape
 
 
-def record(folder: Path, text: str = "Question: What is 12 + 7?\nAnswer: 12 + 7 = 19\n#### 19") -> dict[str, np.ndarray]:
+def record(
+    folder: Path, text: str = "Question: What is 12 + 7?\nAnswer: 12 + 7 = 19\n#### 19"
+) -> dict[str, np.ndarray]:
     """Logits of `text` by the PyTorch model in FP32, with and without int8 activations of routed experts."""
     import torch
     from tokenizers import Tokenizer
@@ -45,7 +47,9 @@ def record(folder: Path, text: str = "Question: What is 12 + 7?\nAnswer: 12 + 7 
 
 
 def main(argv: list[str] | None = None) -> None:
-    ap = argparse.ArgumentParser(prog="python -m labkit.engines.pocket.train.generate", description=__doc__.split("\n")[0])
+    ap = argparse.ArgumentParser(
+        prog="python -m labkit.engines.pocket.train.generate", description=__doc__.split("\n")[0]
+    )
     ap.add_argument("--data", type=Path)
     ap.add_argument("--out", type=Path)
     ap.add_argument("--seed", type=int, default=0)
@@ -59,7 +63,7 @@ def main(argv: list[str] | None = None) -> None:
 
         torch.manual_seed(args.seed)
         model = Pocket(Shape())
-        with torch.no_grad():                       # livelier than the start of training, so that mistakes show in logits
+        with torch.no_grad():  # livelier than the start of training, so that mistakes show in logits
             for name, p in model.named_parameters():
                 if name.endswith("norm"):
                     p.add_(0.1 * torch.randn_like(p))
@@ -73,7 +77,9 @@ def main(argv: list[str] | None = None) -> None:
                     p.add_(0.2 * torch.randn_like(p))
             for m in model.mixtures():
                 m.bias.add_(0.05 * torch.randn_like(m.bias))
-        export.save(model.s, export.state_of(model), folder, args.data, provenance="generated", extra={"seed": args.seed})
+        export.save(
+            model.s, export.state_of(model), folder, args.data, provenance="generated", extra={"seed": args.seed}
+        )
     np.savez_compressed(folder / "torch_logits.npz", **record(folder))
 
 

@@ -24,8 +24,11 @@ def trim_autotuning(keep: int = 1) -> None:
 
     def distance(config) -> float:
         sizes = (v for v in config.kwargs.values() if isinstance(v, int) and v > 0)
-        return (0.5 * abs(math.log2(config.num_warps / 4)) + 0.6 * abs(config.num_stages - 2)
-                + 0.7 * sum(abs(math.log2(v / 64)) for v in sizes))
+        return (
+            0.5 * abs(math.log2(config.num_warps / 4))
+            + 0.6 * abs(config.num_stages - 2)
+            + 0.7 * sum(abs(math.log2(v / 64)) for v in sizes)
+        )
 
     def patched(self, fn, arg_names, configs, *args, **kwargs):
         configs = sorted(configs, key=distance)[:keep] if configs else configs
@@ -36,11 +39,17 @@ def trim_autotuning(keep: int = 1) -> None:
 
 def example(s: Shape, rows: int, length: int, device: str) -> list[torch.Tensor]:
     """Random inputs of kda_core that need gradients."""
+
     def leaf(t):
         return t.to(device).requires_grad_()
+
     size = (rows, length, s.heads, s.head_dim)
-    return [*(leaf(torch.randn(size, dtype=torch.bfloat16)) for _ in range(4)),
-            leaf(torch.randn(size[:3], dtype=torch.bfloat16)), leaf(torch.zeros(s.heads)), leaf(torch.randn(s.width) - 4)]
+    return [
+        *(leaf(torch.randn(size, dtype=torch.bfloat16)) for _ in range(4)),
+        leaf(torch.randn(size[:3], dtype=torch.bfloat16)),
+        leaf(torch.zeros(s.heads)),
+        leaf(torch.randn(s.width) - 4),
+    ]
 
 
 def warm_kda(s: Shape, rows: int, length: int) -> None:
@@ -53,8 +62,10 @@ def warm_kda(s: Shape, rows: int, length: int) -> None:
 
 def start_warmer(rows: int, length: int) -> subprocess.Popen:
     """warm_kda in a process of its own, beside the compilation of the rest."""
-    code = ("from labkit.engines.pocket.train import kernels, config;"
-            f"kernels.trim_autotuning(); kernels.warm_kda(config.Shape(), {rows}, {length})")
+    code = (
+        "from labkit.engines.pocket.train import kernels, config;"
+        f"kernels.trim_autotuning(); kernels.warm_kda(config.Shape(), {rows}, {length})"
+    )
     return subprocess.Popen([sys.executable, "-c", code], env=os.environ.copy(), stderr=subprocess.PIPE, text=True)
 
 
@@ -72,7 +83,9 @@ def check_kda(s: Shape) -> list[float]:
 
 
 def check_moe(model, rows: int, length: int, log) -> None:
-    """Compiles one MoE layer, compares the grouped products with every-expert-everywhere, and falls back when they fail."""
+    """Compiles one MoE layer, compares the grouped products with every-expert-everywhere, and falls back when
+    they fail.
+    """
     layer = next(m for m in model.mixtures())
     pieces = ("take_rows", "act_rows", "gather_sum", "gather_sum_back", "act_back", "sum_slots")
     for kind, uncompiled in (("grouped", ()), ("grouped", pieces), ("everywhere", ())):
@@ -108,7 +121,13 @@ def _compare_moe(layer, length: int) -> list[float]:
         layer.zero_grad()
         y = layer(x)
         y.backward(torch.ones_like(y))
-        results.append([(y - x).detach().float(), x.grad.float() - 1, *(p.grad.clone() for p in (layer.w_in, layer.w_out, layer.w_router))])
+        results.append(
+            [
+                (y - x).detach().float(),
+                x.grad.float() - 1,
+                *(p.grad.clone() for p in (layer.w_in, layer.w_out, layer.w_router)),
+            ]
+        )
     layers.OPTIONS.update(compile=compiled, moe="grouped")
     return [((b - a).norm() / a.norm()).item() for a, b in zip(*results, strict=True)]
 

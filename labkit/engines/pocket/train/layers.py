@@ -1,14 +1,16 @@
 """Attention layers of the pocket model for training: KDA and gated MLA, with every formula the engines must match.
 
-Shapes: B batch, T time, D hidden, H heads, P = H*64. Weights are [out, in] as on disk; masters are FP32, compute follows
-x's type (BF16 in training, FP32 in export checks). sigma is the logistic function, silu(z) = z*sigma(z),
+Shapes: B batch, T time, D hidden, H heads, P = H*64. Weights are [out, in] as on disk; masters are FP32, compute
+follows x's type (BF16 in training, FP32 in export checks). sigma is the logistic function, silu(z) = z*sigma(z),
 rms(x; w) = x / sqrt(mean(x^2) + 1e-6) * w, computed in FP32.
 
 KDA, per head, from h = rms(x; input_layernorm):
-  q', k', v' = W_q h, W_k h, W_v h;   each channel then  z_t = silu(sum_{i=0..3} conv[c, i] * z'_{t-3+i})  (tap 3 = token t;
-  zeros before the text). Only then per head  q = q / sqrt(sum(q^2) + 1e-6) * 64^-0.5  and  k = k / sqrt(sum(k^2) + 1e-6):
-  convolution, then silu, then the L2 norm with its epsilon under the root (fla's l2norm), then q's scale.
-  f = W_f h (raw), log decay per key channel  g = -5 * sigma(exp(A_log[head]) * (f + dt_bias)),  beta = sigma(W_b h) per head.
+  q', k', v' = W_q h, W_k h, W_v h; each channel then z_t = silu(sum_{i=0..3} conv[c, i] * z'_{t-3+i}) (tap 3 = token
+  t; zeros before the text). Only then, per head, q = q / sqrt(sum(q^2) + 1e-6) * 64^-0.5 and
+  k = k / sqrt(sum(k^2) + 1e-6): convolution, then silu, then the L2 norm with its epsilon under the root (fla's
+  l2norm), then q's scale.
+  f = W_f h (raw), log decay per key channel g = -5 * sigma(exp(A_log[head]) * (f + dt_bias)),
+  beta = sigma(W_b h) per head.
   S <- diag(exp g) S;  S <- S + beta * k (v - k^T S)^T  (the decayed S on both sides);  o = S^T q  (after the update).
   o = rms over the head's 64 values with o_norm[64], times sigma(W_g h) element-wise;  x <- x + W_o o.
 
@@ -35,12 +37,14 @@ _compiled: dict = {}
 def jit(fn):
     """torch.compile on first use, with static shapes, while OPTIONS["compile"] holds; parameters are arguments, so that
     layers share one compilation."""
+
     def call(*args):
         if not OPTIONS["compile"] or fn.__name__ in OPTIONS["eager"]:
             return fn(*args)
         if fn not in _compiled:
             _compiled[fn] = torch.compile(fn, dynamic=False)
         return _compiled[fn](*args)
+
     return call
 
 
@@ -60,9 +64,12 @@ def rms(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tenso
 
 # ------------------------------------------------------------------------------------------------ KDA
 
+
 @jit
 def kda_inputs(x, norm, w_in, w_beta, conv, heads: int):
-    """x [B,T,D], w_in [5,P,D] (q k v f g), conv [3,P,4] -> q, k, v, f [B,T,H,K], beta logits [B,T,H], gate logits [B,T,P]."""
+    """x [B,T,D], w_in [5,P,D] (q k v f g), conv [3,P,4] -> q, k, v, f [B,T,H,K], beta logits [B,T,H], gate
+    logits [B,T,P].
+    """
     B, T, _ = x.shape
     P, taps = conv.shape[1], conv.shape[2]
     h = rms(x, norm)
@@ -70,7 +77,7 @@ def kda_inputs(x, norm, w_in, w_beta, conv, heads: int):
     qkv, f, g = projected.split([3 * P, P, P], -1)
     padded = F.pad(qkv, (0, 0, taps - 1, 0))
     tap = conv.flatten(0, 1)
-    mixed = sum(padded[:, i:i + T].float() * tap[:, i] for i in range(taps))
+    mixed = sum(padded[:, i : i + T].float() * tap[:, i] for i in range(taps))
     q, k, v = F.silu(mixed).to(x.dtype).chunk(3, -1)
     # The kernels want contiguous tensors; asking for them here lets the compiler write them that way.
     q, k, v, f = (t.reshape(B, T, heads, -1).contiguous() for t in (q, k, v, f))
@@ -88,7 +95,7 @@ def _gates(q, k, f, beta, A_log, dt_bias, floor):
     H, K = q.shape[-2:]
     q, k = (t / (t.square().sum(-1, keepdim=True) + 1e-6).sqrt() for t in (q.float(), k.float()))
     g = floor * torch.sigmoid(A_log.exp().view(H, 1) * (f.float() + dt_bias.view(H, K)))
-    return q * K ** -0.5, k, g, torch.sigmoid(beta.float())
+    return q * K**-0.5, k, g, torch.sigmoid(beta.float())
 
 
 def kda_recurrent(q, k, v, f, beta, A_log, dt_bias, floor):
@@ -113,12 +120,13 @@ def kda_chunked(q, k, v, f, beta, A_log, dt_bias, floor, size: int = 16):
     out_type, v, n = v.dtype, v.float(), -(-T // size)
     pad = n * size - T
     q, k, v, g = (F.pad(t, (0, 0, 0, 0, 0, pad)).view(B, n, size, H, K).transpose(2, 3) for t in (q, k, v, g))
-    b = F.pad(b, (0, 0, 0, pad)).view(B, n, size, H).transpose(2, 3)[..., None]      # all [B,n,H,size,.]
+    b = F.pad(b, (0, 0, 0, pad)).view(B, n, size, H).transpose(2, 3)[..., None]  # all [B,n,H,size,.]
     total = g.cumsum(-2)
     grow, shrink = total.exp(), (-total).exp()
     mix = (b * (k * grow) @ (k * shrink).mT).tril(-1) + torch.eye(size, device=q.device)
-    u, w = torch.linalg.solve_triangular(mix, torch.cat([b * v, b * k * grow], -1), upper=False,
-                                         unitriangular=True).chunk(2, -1)
+    u, w = torch.linalg.solve_triangular(
+        mix, torch.cat([b * v, b * k * grow], -1), upper=False, unitriangular=True
+    ).chunk(2, -1)
     inside = ((q * grow) @ (k * shrink).mT).tril()
     tail = (total[..., -1:, :] - total).exp() * k
     S, outs = q.new_zeros(B, H, K, K), []
@@ -133,9 +141,21 @@ def kda_fused(q, k, v, f, beta, A_log, dt_bias, floor):
     """fla's Triton kernels: raw gate and beta logits go in; gate, sigmoid and L2 norm are theirs."""
     from fla.ops.kda import chunk_kda
 
-    return chunk_kda(q, k, v, f, beta, A_log=A_log, dt_bias=dt_bias, use_qk_l2norm_in_kernel=True,
-                     use_gate_in_kernel=True, use_beta_sigmoid_in_kernel=True, safe_gate=True, lower_bound=floor,
-                     disable_recompute=True)[0]
+    return chunk_kda(
+        q,
+        k,
+        v,
+        f,
+        beta,
+        A_log=A_log,
+        dt_bias=dt_bias,
+        use_qk_l2norm_in_kernel=True,
+        use_gate_in_kernel=True,
+        use_beta_sigmoid_in_kernel=True,
+        safe_gate=True,
+        lower_bound=floor,
+        disable_recompute=True,
+    )[0]
 
 
 KDA_KINDS = {"fla": kda_fused, "chunked": kda_chunked, "recurrent": kda_recurrent}
@@ -149,7 +169,7 @@ class KDA(nn.Module):
         self.w_in = matrix(5, P, s.hidden)
         self.w_beta = matrix(s.heads, s.hidden)
         taps = 0.02 * torch.randn(3, P, s.conv)
-        taps[..., -1] += 1.0                                    # starts as the identity
+        taps[..., -1] += 1.0  # starts as the identity
         self.conv = nn.Parameter(taps)
         # Initial log decays spread log-uniformly over [-0.5, -1e-3]: memories of 2 to 1000 tokens.
         rate = torch.empty(P).uniform_(math.log(1e-3), math.log(0.5)).exp()
@@ -165,6 +185,7 @@ class KDA(nn.Module):
 
 
 # ------------------------------------------------------------------------------------------------ MLA
+
 
 def rope_table(s: Shape, positions: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """positions [T] -> cos, sin [T, rope_dim/2]."""
@@ -213,10 +234,13 @@ class MLA(nn.Module):
         self.w_out = matrix(s.hidden, P, scale=(2 * s.layers) ** -0.5)
 
     def forward(self, x, cos, sin, past: list | None = None, mask: torch.Tensor | None = None):
-        """`past`: (k, v) of the earlier draft steps; this step's are appended. `mask` [T, steps*T] then says who sees whom."""
+        """`past`: (k, v) of the earlier draft steps; this step's are appended. `mask` [T, steps*T] then says
+        who sees whom.
+        """
         s = self.s
-        q, k, v, gate = mla_inputs(x, self.norm, self.w_q, self.w_kva, self.kv_norm, self.w_kvb, self.w_gate, cos, sin,
-                                   s.heads, s.rope_dim)
+        q, k, v, gate = mla_inputs(
+            x, self.norm, self.w_q, self.w_kva, self.kv_norm, self.w_kvb, self.w_gate, cos, sin, s.heads, s.rope_dim
+        )
         if past is not None:
             past.append((k, v))
         if mask is None:

@@ -1,11 +1,11 @@
 """The pocket model for training: embedding, 12 layers, head, and one NEXTN layer applied recursively.
 
 Logits at position t: lm_head rms(x_t; model.norm), predicting token t+1.
-NEXTN step s = 1.. at position t predicts token t+s+1: it reads the embedding of token t+s and a hidden vector (step 1: the
-main model's after model.norm; later: the previous step's own output after final_layernorm), mixes them as
+NEXTN step s = 1.. at position t predicts token t+s+1: it reads the embedding of token t+s and a hidden vector (step 1:
+the main model's after model.norm; later: the previous step's own output after final_layernorm), mixes them as
 W_eh [rms(embedding; enorm) | rms(hidden; hnorm)], runs MLA at rope position t+s-1 and the MoE, then
-hidden = rms(x; final_layernorm), logits = lm_head hidden. Its attention sees the step-1 entries of positions <= t and this
-position's own entries of steps 2..s: exactly what an engine's draft cache holds.
+hidden = rms(x; final_layernorm), logits = lm_head hidden. Its attention sees the step-1 entries of positions <= t and
+this position's own entries of steps 2..s: exactly what an engine's draft cache holds.
 """
 
 import torch
@@ -113,13 +113,17 @@ class Pocket(nn.Module):
             yield hidden
 
     def loss(self, tokens, weight, draft_weights: tuple[float, ...]):
-        """tokens and weight [B,T+1] (weight of each token as a target) -> loss, cross-entropies of main and each step."""
-        x, T = tokens[:, :-1].contiguous(), tokens.shape[1] - 1
+        """tokens and weight [B,T+1] (weight of each token as a target) -> loss, cross-entropies of main and
+        each step.
+        """
+        x = tokens[:, :-1].contiguous()
         h = self.hidden(x)
         total, nll, count = head_loss(h, self.head, tokens[:, 1:].contiguous(), weight[:, 1:].contiguous())
         parts = [nll / count.clamp(min=1)]
-        for s, (hs, share) in enumerate(zip(self.drafts(x, h, len(draft_weights)), draft_weights, strict=True), start=1):
-            target, w = F.pad(tokens[:, s + 1:], (0, s)), F.pad(weight[:, s + 1:], (0, s))
+        for s, (hs, share) in enumerate(
+            zip(self.drafts(x, h, len(draft_weights)), draft_weights, strict=True), start=1
+        ):
+            target, w = F.pad(tokens[:, s + 1 :], (0, s)), F.pad(weight[:, s + 1 :], (0, s))
             loss, nll, count = head_loss(hs, self.head, target, w)
             total = total + share * loss
             parts.append(nll / count.clamp(min=1))

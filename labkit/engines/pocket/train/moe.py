@@ -27,7 +27,7 @@ class DenseMLP(nn.Module):
     def __init__(self, s: Shape):
         super().__init__()
         self.norm = nn.Parameter(torch.ones(s.hidden))
-        self.w_in = matrix(2 * s.dense_inter, s.hidden)                      # gate rows, then up rows
+        self.w_in = matrix(2 * s.dense_inter, s.hidden)  # gate rows, then up rows
         self.w_out = matrix(s.hidden, s.dense_inter, scale=(2 * s.layers) ** -0.5)
 
     def forward(self, x):
@@ -35,6 +35,7 @@ class DenseMLP(nn.Module):
 
 
 # ------------------------------------------------------------------------------------------------ routing
+
 
 @jit
 def route(x, norm, w_router, bias, top_k: int, scaling: float):
@@ -50,7 +51,8 @@ def route(x, norm, w_router, bias, top_k: int, scaling: float):
 def plan(chosen, experts: int, align: int = 16):
     """Sorts the slots (token, choice) by expert into a buffer of static size N*k + experts*align.
 
-    Every expert's rows begin at a multiple of `align`; rows that only fill up carry weight 0. The last group runs to the
+    Every expert's rows begin at a multiple of `align`; rows that only fill up carry weight 0. The last group runs to
+    the
     buffer's end: a row left uncomputed would bring NaN into the gradients.
     -> slot of each row [M] (N*k for filling), row of each slot [N,k], group ends [experts] int32, counts [experts].
     """
@@ -71,6 +73,7 @@ def plan(chosen, experts: int, align: int = 16):
 
 
 # ------------------------------------------------------------------------------------------------ grouped experts
+
 
 @jit
 def take_rows(x, slot_of_row, top_k: int):
@@ -163,7 +166,7 @@ class MoE(nn.Module):
         self.w_router = matrix(s.experts, s.hidden)
         self.register_buffer("bias", torch.zeros(s.experts))
         self.register_buffer("load", torch.zeros(s.experts), persistent=False)
-        self.w_in = matrix(s.experts, 2 * s.inter, s.hidden)                 # gate rows, then up rows
+        self.w_in = matrix(s.experts, 2 * s.inter, s.hidden)  # gate rows, then up rows
         self.w_out = matrix(s.experts, s.hidden, s.inter, scale=small)
         self.shared_in = matrix(2 * s.inter, s.hidden)
         self.shared_out = matrix(s.hidden, s.inter, scale=small)

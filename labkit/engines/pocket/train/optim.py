@@ -1,4 +1,4 @@
-"""Optimiser: Muon (momentum, then orthogonalised) for matrices, AdamW for embeddings, head, router and small vectors."""
+"""Optimiser: Muon (momentum, then orthogonalised) for matrices, AdamW for embeddings, head, router, small vectors."""
 
 import math
 
@@ -44,8 +44,11 @@ class Muon:
             stacked = orthogonalise(torch.cat([a.reshape(-1, *shape) for a in ahead]))
             parts = stacked.split([p.numel() // (shape[0] * shape[1]) for p in params])
             torch._foreach_mul_(params, 1 - lr * self.decay)
-            torch._foreach_add_(params, [u.reshape(p.shape).float() for u, p in zip(parts, params, strict=True)],
-                                alpha=-lr * 0.2 * math.sqrt(max(shape)))
+            torch._foreach_add_(
+                params,
+                [u.reshape(p.shape).float() for u, p in zip(parts, params, strict=True)],
+                alpha=-lr * 0.2 * math.sqrt(max(shape)),
+            )
 
     def moments(self) -> list[torch.Tensor]:
         return [m for _, ms in self.groups.values() for m in ms]
@@ -60,7 +63,9 @@ class Optimiser:
         plain = [p for n, p in named if n.split(".")[-1].endswith(PLAIN)]
         chosen = {id(p) for p in plain}
         self.params = [p for _, p in named]
-        self.adam = torch.optim.AdamW(plain, lr=lr, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0, fused=plain[0].is_cuda)
+        self.adam = torch.optim.AdamW(
+            plain, lr=lr, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0, fused=plain[0].is_cuda
+        )
         self.muon = Muon([p for p in self.params if id(p) not in chosen])
 
     def step(self, scale: float) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""NumPy quantisers of the weight file: FP8 e4m3 in 128x128 blocks, MXFP4 in groups of 32, BF16. Nearest, ties to even."""
+"""NumPy quantisers of the weight file: FP8 e4m3 in 128x128 blocks, MXFP4 in groups of 32, BF16; ties to even."""
 
 import ml_dtypes
 import numpy as np
@@ -48,11 +48,11 @@ def mxfp4_encode(w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     w = np.asarray(w, np.float32)
     groups = w.reshape(*w.shape[:-1], -1, GROUP)
     largest = np.abs(groups).max(-1)
-    exponent = np.where(largest > 0, np.frexp(largest)[1] - 1 - 2, -127)     # frexp: largest = m * 2^e, m in [0.5, 1)
+    exponent = np.where(largest > 0, np.frexp(largest)[1] - 1 - 2, -127)  # frexp: largest = m * 2^e, m in [0.5, 1)
     exponent = np.clip(exponent, -127, 127)
     y = np.abs(groups) / np.exp2(exponent.astype(np.float32))[..., None]
     below, above = np.searchsorted(_EDGES, y, "left"), np.searchsorted(_EDGES, y, "right")
-    code = np.where(below % 2 == 0, below, above).astype(np.uint8)            # they differ only on a midpoint
+    code = np.where(below % 2 == 0, below, above).astype(np.uint8)  # they differ only on a midpoint
     code |= (groups < 0).astype(np.uint8) << 3
     code = code.reshape(w.shape)
     return code[..., 0::2] | code[..., 1::2] << 4, (exponent + 127).astype(np.uint8)

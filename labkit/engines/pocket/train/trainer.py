@@ -12,9 +12,9 @@ from . import layers
 from .data import Stream
 from .optim import Optimiser
 
-DRAFT_WEIGHTS = (0.3, 0.15, 0.1)        # of the loss of NEXTN steps 1..3
-WARMUP_STEPS, FLOOR = 40, 0.02          # the learning rate rises over 40 steps and falls to 2%
-BIAS_SPEED = 0.01                       # expert bias step, decaying with the schedule
+DRAFT_WEIGHTS = (0.3, 0.15, 0.1)  # of the loss of NEXTN steps 1..3
+WARMUP_STEPS, FLOOR = 40, 0.02  # the learning rate rises over 40 steps and falls to 2%
+BIAS_SPEED = 0.01  # expert bias step, decaying with the schedule
 
 
 class Log:
@@ -24,8 +24,11 @@ class Log:
         self.file, self.start, self.rows = open(path, "a", encoding="utf-8"), start, []
 
     def __call__(self, event: str, **fields) -> None:
-        row = {"t": round(time.time() - self.start, 1), "event": event,
-               **{k: float(f"{v:.5g}") if isinstance(v, float) else v for k, v in fields.items()}}
+        row = {
+            "t": round(time.time() - self.start, 1),
+            "event": event,
+            **{k: float(f"{v:.5g}") if isinstance(v, float) else v for k, v in fields.items()},
+        }
         self.rows.append(row)
         self.file.write(json.dumps(row) + "\n")
         self.file.flush()
@@ -41,12 +44,14 @@ class Progress:
     seconds: float = 0.0
     segments: int = 0
     lr_scale: float = 1.0
-    warm_from: int = 0                  # step at which the optimiser's momentum began (0, or a restart without it)
+    warm_from: int = 0  # step at which the optimiser's momentum began (0, or a restart without it)
     curve: list = field(default_factory=list)
 
 
 class Trainer:
-    def __init__(self, model, optimiser: Optimiser, stream: Stream, rows: int, length: int, log: Log, progress: Progress):
+    def __init__(
+        self, model, optimiser: Optimiser, stream: Stream, rows: int, length: int, log: Log, progress: Progress
+    ):
         self.model, self.optimiser, self.stream, self.log = model, optimiser, stream, log
         self.rows, self.length, self.progress = rows, length, progress
 
@@ -60,7 +65,9 @@ class Trainer:
         return torch.cat([loss.detach()[None], parts, norm[None], worst[None]])
 
     def run(self, until: float, planned_seconds: float, every: float = 5.0, max_steps: int | None = None) -> None:
-        """Trains until the clock reads `until`; the schedule is a cosine over planned_seconds of all segments together."""
+        """Trains until the clock reads `until`; the schedule is a cosine over planned_seconds of all segments
+        together.
+        """
         p, cuda = self.progress, self.stream.raw.is_cuda
         begin, before, first = time.time(), p.seconds, p.step
         mark, mark_step, pending, good, good_at = begin, p.step, [], None, begin
@@ -72,20 +79,30 @@ class Trainer:
             pending.append(self.step(factor * warm * p.lr_scale, factor))
             p.step, p.tokens = p.step + 1, p.tokens + self.rows * self.length
             if cuda and p.step % 4 == 0:
-                torch.cuda.current_stream().synchronize()           # keeps the queue short: the clock is the schedule
+                torch.cuda.current_stream().synchronize()  # keeps the queue short: the clock is the schedule
             if time.time() - mark < every and p.step > first + 1:
                 continue
             values = torch.stack(pending).float().mean(0).tolist()
             rate = (p.step - mark_step) * self.rows * self.length / (time.time() - mark)
             row = dict(zip(("loss", "ce", "draft1", "draft2", "draft3", "norm", "load"), values, strict=True))
-            self.log("train", step=p.step, Mtok=p.tokens / 1e6, **row, lr=self.optimiser.lr * factor * warm * p.lr_scale,
-                     ktok_s=rate / 1e3)
+            self.log(
+                "train",
+                step=p.step,
+                Mtok=p.tokens / 1e6,
+                **row,
+                lr=self.optimiser.lr * factor * warm * p.lr_scale,
+                ktok_s=rate / 1e3,
+            )
             pending, mark, mark_step = [], time.time(), p.step
             if not math.isfinite(values[0]):
                 if good is None:
                     raise FloatingPointError(f"loss is not finite at step {p.step}")
                 self.model.load_state_dict(good)
-                self.optimiser, p.lr_scale, p.warm_from = Optimiser(self.model, self.optimiser.lr), p.lr_scale / 2, p.step
+                self.optimiser, p.lr_scale, p.warm_from = (
+                    Optimiser(self.model, self.optimiser.lr),
+                    p.lr_scale / 2,
+                    p.step,
+                )
                 self.log("restored", lr_scale=p.lr_scale)
                 continue
             p.curve.append([p.step, round(p.tokens / 1e6, 1), *(round(v, 4) for v in values[1:5])])
@@ -95,9 +112,17 @@ class Trainer:
 
     def save(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save({"model": self.model.state_dict(), "optimiser": self.optimiser.state(), "at": self.stream.at,
-                    "passes": self.stream.passes, "progress": vars(self.progress),
-                    "options": {k: layers.OPTIONS[k] for k in ("kda", "moe", "compile", "eager")}}, path)
+        torch.save(
+            {
+                "model": self.model.state_dict(),
+                "optimiser": self.optimiser.state(),
+                "at": self.stream.at,
+                "passes": self.stream.passes,
+                "progress": vars(self.progress),
+                "options": {k: layers.OPTIONS[k] for k in ("kda", "moe", "compile", "eager")},
+            },
+            path,
+        )
 
     def restore(self, path: Path) -> None:
         saved = torch.load(path, map_location=self.stream.raw.device, weights_only=True)
