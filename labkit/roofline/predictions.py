@@ -5,6 +5,7 @@ Each is a formula with its assumptions in the docstring; a prediction that misse
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 
 from labkit.catalog.config import ModelConfig
 from labkit.errors import BadInput
@@ -112,24 +113,19 @@ def room(memory: Number, weights: Number) -> Number:
 
 
 def context_crossover(config: "dict | ModelConfig", recipe: Recipe | None = None, head: str | None = None) -> float:
-    """Context length at which the KV read of a step equals its weights (expected in tokens, not rounded).
+    """Context length at which the KV read of a step equals its weights (in tokens, not rounded).
 
-    Layers with a full window add nothing further. Raises BadInput where every layer has one and KV never gets there.
+    The KV grows in pieces: a layer whose window is full adds nothing further. BadInput where KV never gets there.
     """
     recipe = recipe or recipe_of(config)
     shape, target = shape_of(config), per_tensor(config, context=0, recipe=recipe, head=head).weight_bytes
-    value_bytes = recipe.kv.bits / 8
-    grows = sum(c.layers * c.values for c in shape.caches if c.window is None) * value_bytes
-    fixed = 0.0
-    for windowed in sorted((c for c in shape.caches if c.window is not None), key=lambda c: c.window):
-        fixed += windowed.layers * windowed.values * windowed.window * value_bytes
-    widest = max((c.window for c in shape.caches if c.window is not None), default=0)
-    if not grows:
-        raise BadInput("context_crossover", ModelConfig.of(config).name, "a model with at least one unwindowed layer")
-    crossing = (target - fixed) / grows
-    if crossing < widest:
-        raise BadInput("context_crossover", crossing, f"a crossing beyond the widest window ({widest} tokens)")
-    return crossing
+    value_bytes, start, read = recipe.kv.bits / 8, 0.0, 0.0
+    for end in sorted({inf if c.window is None else c.window for c in shape.caches}):
+        slope = sum(c.layers * c.values for c in shape.caches if c.window is None or c.window >= end) * value_bytes
+        if read + slope * (end - start) >= target:
+            return start + (target - read) / slope
+        read, start = read + slope * (end - start), end
+    raise BadInput("context_crossover", ModelConfig.of(config).name, "a model whose KV can outgrow its weights")
 
 
 def latency(ttft: Number, tpot: Number, output_tokens: float, queueing: Number | None = None) -> Number:

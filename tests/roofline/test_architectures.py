@@ -193,3 +193,16 @@ def test_bad_lists():
     with pytest.raises(BadInput, match="config"):
         shape_of([1])
     assert shape_of(ModelConfig(shapes.QWEN)).total_parameters == shapes.QWEN_TOTAL
+
+
+@pytest.mark.parametrize("name", shapes.ALL)
+def test_the_inventory_of_tensors(name):
+    """inventory.json: name, group, role, rows, columns, layers and experts of every tensor of the small configs."""
+    import json
+    from pathlib import Path
+
+    expected = json.loads((Path(__file__).parent / "inventory.json").read_text())[name]
+    shape = shape_of(shapes.ALL[name][0])
+    for part in ("tensors", "nextn"):
+        found = [[t.name, t.group, t.role.value, t.rows, t.cols, t.layers, t.experts] for t in getattr(shape, part)]
+        assert found == expected[part]

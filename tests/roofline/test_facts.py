@@ -105,3 +105,12 @@ def test_formulas_are_named():
         "routed experts, scale bytes", "KDA projections, payload bytes",
     ):  # fmt: skip
         assert text in texts, text
+
+
+def test_every_number_says_where_it_comes_from():
+    sources = {leaf.source for f in facts() for leaf in f.computed.leaves()}
+    known = {str(s) for s in catalog.catalog().sources.values()}
+    assert sources - known == {
+        "number format", "two FLOP are one multiply-add", "three drafts and the token before them", "K = 1000",
+        "K = 1024",
+    }  # fmt: skip

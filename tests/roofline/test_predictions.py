@@ -78,16 +78,23 @@ def test_crossover_choices():
     half = p.context_crossover(LING, recipe_of(LING).with_formats(kv="fp8-tensor"))
     assert half == pytest.approx(2 * plain)
     windowed = shapes.GPT_OSS | {"layer_types": ["sliding_attention"] * 5}
-    with pytest.raises(BadInput, match="unwindowed layer"):
+    with pytest.raises(BadInput, match="can outgrow its weights"):
         p.context_crossover(windowed)
-    with pytest.raises(BadInput, match="widest window"):
-        p.context_crossover(shapes.GPT_OSS | {"sliding_window": 10**6})
 
 
 def test_the_crossover_beside_a_window_by_hand():
     config = shapes.GPT_OSS | {"vocab_size": 10**5}
     weights = per_tensor(config, context=0).weight_bytes
     assert p.context_crossover(config) == pytest.approx((weights - 3 * 28 * 30 * 2) / (2 * 28 * 2))
+    # A window too wide to fill: every layer grows until the crossing.
+    wide = config | {"sliding_window": 10**9}
+    assert p.context_crossover(wide) == pytest.approx(weights / (5 * 28 * 2))
+    # Windows alone may suffice, or fill exactly at the crossing.
+    only = config | {"layer_types": ["sliding_attention"] * 5, "sliding_window": 10**6}
+    assert p.context_crossover(only) == pytest.approx(weights / (5 * 28 * 2))
+    assert p.context_crossover(config | {"sliding_window": int(weights / 280)}) == pytest.approx(
+        (weights - 3 * 28 * int(weights / 280) * 2) / (2 * 28 * 2)
+    )
 
 
 def test_latency():

@@ -1,7 +1,7 @@
 """Bytes grow with bits, context and window; experts stay within their bounds; for every known architecture."""
 
 import shapes
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.roofline.account import draft_pass, per_tensor, simple
@@ -20,7 +20,6 @@ roles = st.sampled_from(
 
 
 @given(configs, roles, contexts, st.integers(1, 6))
-@settings(max_examples=150)
 def test_more_bits_more_bytes(config, role, context, tokens):
     recipe = recipe_of(config)
     totals = [
