@@ -50,6 +50,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag("--api-key-env", metavar="NAME", help="environment variable that holds the key")
     flag("--enable-metrics", action="store_true", help="accepted for SGLang's sake; /metrics is always there")
     flag("--max-queued-requests", type=int, default=256, help="requests that may wait before new ones get 429")
+    flag("--stream-pace", type=float, default=0.004, metavar="SECONDS",
+         help="least time between two chunks of a stream after the first (default 0.004; 0: a chunk for every step)")
     flag("--watch-parent", action="store_true", help="end when the process that started this one ends")
     engine_options.add_flags(parser)
 
@@ -79,6 +81,8 @@ def serve(args: argparse.Namespace, env: Mapping[str, str], engine: Callable | N
     key = _key(args, env)
     if args.max_queued_requests < 1:
         raise BadInput("max_queued_requests", args.max_queued_requests, "a whole number from 1")
+    if not 0 <= args.stream_pace <= 1:
+        raise BadInput("stream_pace", args.stream_pace, "0 to 1 second")
     listener = _bind(args.host, args.port)       # before the weights: a port in use should not take a second to tell
     with contextlib.closing(listener):
         return _run(args, options, key, listener, engine or _engine, began)
@@ -107,7 +111,8 @@ def _run(args, options: Options, key: str | None, listener: socket.socket, make_
             log.warning(line)
         for line in proof_lines(options, engine.describe()):
             log.info(line)
-        desk = Desk(engine, tokenizer, seed=options.random_seed, longest_queue=args.max_queued_requests)
+        desk = Desk(engine, tokenizer, seed=options.random_seed, longest_queue=args.max_queued_requests,
+                    pace=args.stream_pace)
         face = app.Face(desk=desk, options=options, model=args.served_model_name or _name(options), host=host,
                         port=port, startup_s=time.perf_counter() - began, command=_command(sys.argv))
         asyncio.run(_listen(app.build(face, key), desk, listener, _url(host, port), getattr(args, "json", False)))

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import random
 import time
 from contextlib import asynccontextmanager
@@ -23,10 +24,13 @@ class Closed(Exception):
 
 
 class Desk:
-    """The engine's one seat and the queue before it. `longest_queue` waiting requests at most."""
+    """The engine's one seat and the queue before it.
 
-    def __init__(self, engine, tokenizer: Tokenizer, *, seed: int = 0, longest_queue: int = 256):
-        self.engine, self.tokenizer, self.longest_queue = engine, tokenizer, longest_queue
+    longest_queue: waiting requests at most. pace: seconds between two chunks of a stream, at least.
+    """
+
+    def __init__(self, engine, tokenizer: Tokenizer, *, seed: int = 0, longest_queue: int = 256, pace: float = 0.0):
+        self.engine, self.tokenizer, self.longest_queue, self.pace = engine, tokenizer, longest_queue, pace
         self.metrics = Metrics()
         self.waiting = 0
         self.running: Run | None = None
@@ -56,7 +60,10 @@ class Desk:
         try:
             if self.closed:
                 raise Closed
-            run = Run(self.engine.start(job.prompt, job.sampling), job, self.tokenizer, arrived, self._ends(job))
+            generation = self.engine.start(job.prompt, job.sampling)
+            # Nobody sees the pieces of an unstreamed answer; only stop strings need a look on the way.
+            pace = self.pace if job.stream or job.stops else math.inf
+            run = Run(generation, job, self.tokenizer, arrived, self._ends(job), pace)
             self.running = run
             try:
                 yield run

@@ -1,6 +1,7 @@
 """One request inside the engine: tokens as they come, their text, and what is reported of them."""
 
 import asyncio
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +24,14 @@ class Run:
     """Follows a Generation without ever blocking the event loop or the engine.
 
     The engine's thread writes tokens into a ring and makes a file descriptor readable; the loop wakes, and `next` takes
-    every token that is there by then, so a slow client costs chunks, never engine time.
+    every token that is there by then, so a slow client costs chunks, never engine time. After the first token `next`
+    lets `pace` seconds go by between two pieces: where cores share a cache or a physical core, every wake-up of this
+    process takes time from the engine, and at a token a millisecond that is several per cent of it. The end is never
+    waited for: it comes through `join` on a thread.
     """
 
-    def __init__(self, generation, job: Job, tokenizer: Tokenizer, arrived: float, ends: frozenset[int]):
+    def __init__(self, generation, job: Job, tokenizer: Tokenizer, arrived: float, ends: frozenset[int],
+                 pace: float = 0.0):
         self.job, self.generation, self.arrived = job, generation, arrived
         self.ids: list[int] = []
         self.finish: dict[str, Any] | None = None
@@ -37,8 +42,17 @@ class Run:
         self._stops = Stops(job.stops, job.trim_stop)
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._fd = generation.fileno()
-        self._loop.add_reader(self._fd, self._readable)
+        self._fd, self._watching = generation.fileno(), False
+        self._pace, self._last = pace, 0.0        # _last: loop time of the last piece
+        end = self._loop.run_in_executor(None, generation.join)
+        end.add_done_callback(lambda _: self._wake.set())
+
+    def _watch(self, on: bool) -> None:
+        if on and not self._watching:
+            self._loop.add_reader(self._fd, self._readable)
+        elif self._watching and not on:
+            self._loop.remove_reader(self._fd)
+        self._watching = on
 
     def _readable(self) -> None:
         self.generation.drain()
@@ -48,13 +62,31 @@ class Run:
         """The next piece, or None after the last one."""
         if self.finish is not None:
             return None
+        if self._pace and self.first_token is not None:
+            await self._rest()
         while True:
             self._wake.clear()
             done = self.generation.done           # before poll: tokens written before the end are then not missed
             new = self.generation.poll(len(self.ids))
             if new or done:
+                self._last = self._loop.time()
                 return self._piece(new, done)
+            self._watch(True)
             await self._wake.wait()
+
+    async def _rest(self) -> None:
+        """Until the pace allows the next piece, or the end."""
+        self._watch(False)
+        self._wake.clear()
+        due = self._last + self._pace
+        if self.generation.done or self._loop.time() >= due:
+            return
+        timer = None if due == math.inf else self._loop.call_at(due, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            if timer is not None:
+                timer.cancel()
 
     def _piece(self, new: list[int], done: bool) -> Piece:
         if self.first_token is None and new:
@@ -102,13 +134,14 @@ class Run:
         """Cancel if still running, and return only once the engine is free again."""
         self.generation.cancel()
         try:
+            self._watch(False)
             while True:
                 self._wake.clear()
                 if self.generation.done:
                     break
                 await self._wake.wait()
         finally:
-            self._loop.remove_reader(self._fd)
+            self._watch(False)
 
     # -- what is reported
 

@@ -70,6 +70,9 @@ class Generation:
         except BlockingIOError:
             pass
 
+    def join(self, timeout=None):
+        self._finished.wait(timeout)
+
     def cancel(self):
         self._cancelled.set()
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +19,7 @@ class Scripted:
 
     def __init__(self):
         self.tokens, self.done, self.cancelled = [], False, False
+        self.finished = threading.Event()
         self.stats = SimpleNamespace(finish_reason=None, verify_ct=2, correct_drafts=3, proposed_drafts=6,
                                      histogram=[0, 1])
         self.read, self.write = os.pipe()
@@ -25,6 +28,11 @@ class Scripted:
         self.tokens += tokens
         self.stats.finish_reason, self.done = reason, reason is not None
         os.write(self.write, b"x")
+        if self.done:
+            self.finished.set()
+
+    def join(self, timeout=None):
+        self.finished.wait(timeout)
 
     def poll(self, start=0):
         return self.tokens[start:]
@@ -46,12 +54,13 @@ def tokenizer(folder):
     return Tokenizer(folder)
 
 
-def run(tokenizer, script, **job):
+def run(tokenizer, script, pace=0.0, **job):
     """Run the coroutine function `script(generation, run)` with a fresh Run."""
     async def main():
         generation = Scripted()
         sampling = Sampling(max_new_tokens=50)
-        made = Run(generation, Job(prompt=[1, 2], sampling=sampling, **job), tokenizer, 0.0, frozenset({1}))
+        made = Run(generation, Job(prompt=[1, 2], sampling=sampling, **job), tokenizer, 0.0, frozenset({1}),
+                   pace)
         try:
             return await script(generation, made)
         finally:
@@ -123,3 +132,46 @@ def test_speculation_is_reported_under_sglangs_names(tokenizer):
     assert run(tokenizer, script) == {
         "spec_accept_rate": 0.5, "spec_accept_length": 2.5, "spec_num_correct_drafts": 3, "spec_num_proposed_drafts": 6,
         "spec_verify_ct": 2, "spec_correct_drafts_histogram": [0, 1]}
+
+
+def test_pace_gathers_tokens(tokenizer):
+    async def script(generation, run):
+        loop, began = asyncio.get_running_loop(), time.monotonic()
+        generation.give(20)
+        first = await run.next()
+        for i in range(4):
+            loop.call_later(0.02 * i, generation.give, 21 + i)
+        return first, await run.next(), time.monotonic() - began
+    first, second, took = run(tokenizer, script, pace=0.5)
+    assert first.ids == [20] and second.ids == [21, 22, 23, 24] and took >= 0.5
+
+
+def test_the_end_never_waits_for_the_pace(tokenizer):
+    async def script(generation, run):
+        generation.give(20)
+        await run.next()
+        asyncio.get_running_loop().call_later(0.02, lambda: generation.give(30, reason="length"))
+        return await asyncio.wait_for(run.next(), 30)
+    last = run(tokenizer, script, pace=3600)
+    assert last.ids == [30] and last.last
+
+
+def test_an_unstreamed_answer_is_one_piece_after_the_first(tokenizer):
+    async def script(generation, run):
+        generation.give(20)
+        first = await run.next()
+        for i in range(5):
+            asyncio.get_running_loop().call_later(0.01 * i, generation.give, 21 + i)
+        asyncio.get_running_loop().call_later(0.1, lambda: generation.give(reason="length"))
+        return first, await run.next()
+    first, rest = run(tokenizer, script, pace=float("inf"))
+    assert first.ids == [20] and rest.ids == [21, 22, 23, 24, 25] and rest.last
+
+
+def test_a_slow_engine_is_watched_again_after_the_pace(tokenizer):
+    async def script(generation, run):
+        generation.give(20)
+        await run.next()
+        asyncio.get_running_loop().call_later(0.1, generation.give, 21)
+        return await asyncio.wait_for(run.next(), 5)
+    assert run(tokenizer, script, pace=0.01).ids == [21]
