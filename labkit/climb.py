@@ -1,13 +1,14 @@
 """Climb the rungs of the ladder on one engine and say what each of them brought."""
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from threading import Event
 
 from labkit.engines import ladder, process
 from labkit.engines.config import EngineConfig
-from labkit.errors import BadInput
+from labkit.errors import BadInput, LabError
 from labkit.measure import metrics, session
 from labkit.measure.stats import paired_ratio
 from labkit.params import Params
@@ -32,7 +33,14 @@ def climb(params: Params, writer: RunWriter, *, progress: Progress = print, canc
         output_tokens=params.output_tokens, tokenizer_path=tokenizer_of(params),
     )
     rows = _together if params.engine.engine == "pocket" else _in_turn
-    kept = list(rows(configs, prompts, params, writer, progress, cancel))
+    total = len(configs) * len(prompts) * params.repeats
+    kept, began = [], None
+    for row in rows(configs, prompts, params, writer, progress, cancel):
+        kept.append(row)
+        began = began or time.monotonic()  # from the first sample on: starting engines is not measuring
+        if len(kept) % (len(configs) * len(prompts)) == 0 and len(kept) < total:
+            left = (time.monotonic() - began) / (len(kept) - 1 or 1) * (total - len(kept))
+            progress(f"{len(kept)} of {total} requests, about {left:.0f} s left")
     if cancel is not None and cancel.is_set():
         return []
     return table(configs, kept, seed=params.seed)
@@ -47,15 +55,14 @@ def tokenizer_of(params: Params) -> str | None:
 
 def _together(configs, prompts, params, writer, progress, cancel) -> Iterator[dict]:
     with ExitStack() as stack:
-        arms = []
-        for name, config in configs.items():
-            arms.append(_start(stack, name, config, writer, progress, cancel))
-        total = len(arms) * len(prompts) * params.repeats
-        progress(f"measuring {total} requests, arms alternating")
+        engines = {name: _start(stack, name, config, writer, progress, cancel) for name, config in configs.items()}
+        arms = [session.Arm(name, e.url, e.api_key) for name, e in engines.items()]
+        progress(f"measuring {len(arms) * len(prompts) * params.repeats} requests, arms alternating")
         yield from session.interleave(
             arms, prompts, repeats=params.repeats, warmup=params.warmup, writer=writer, cancel=cancel,
             timeout_s=params.timeout_s,
         )
+        _all_alive(engines.values())
 
 
 def _in_turn(configs, prompts, params, writer, progress, cancel) -> Iterator[dict]:
@@ -64,23 +71,32 @@ def _in_turn(configs, prompts, params, writer, progress, cancel) -> Iterator[dic
     for order, first, repeats in turns:
         for name, config in order if repeats else []:
             with ExitStack() as stack:
-                arm = _start(stack, name, config, writer, progress, cancel)
+                engine = _start(stack, name, config, writer, progress, cancel)
                 yield from session.measure(
-                    arm.url, prompts, arm=name, repeats=repeats, warmup=params.warmup, writer=writer, cancel=cancel,
-                    api_key=arm.api_key, timeout_s=params.timeout_s, first_repeat=first,
+                    engine.url, prompts, arm=name, repeats=repeats, warmup=params.warmup, writer=writer, cancel=cancel,
+                    api_key=engine.api_key, timeout_s=params.timeout_s, first_repeat=first,
                 )
+                _all_alive([engine])
             if cancel is not None and cancel.is_set():
                 return
 
 
-def _start(stack: ExitStack, name: str, config: EngineConfig, writer, progress, cancel) -> session.Arm:
+def _all_alive(engines) -> None:
+    """An engine that died in mid-measurement is an error with its last log lines, not a short table."""
+    for engine in engines:
+        said = engine.failure()
+        if said:
+            raise LabError(said)
+
+
+def _start(stack: ExitStack, name: str, config: EngineConfig, writer, progress, cancel):
     progress(f"starting {name}: {ladder.title(config, name)}")
     engine = stack.enter_context(process.start(config, writer.directory, beside=True, cancel=cancel))
     writer.add_arm(
         name, requested=config.as_dict(), server_info=engine.server_info(), launch=engine.launch_record(),
         title=ladder.title(config, name),
     )
-    return session.Arm(name, engine.url, engine.api_key)
+    return engine
 
 
 def table(configs: dict[str, EngineConfig], rows: list[dict], *, seed: int = 0) -> list[dict]:

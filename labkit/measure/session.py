@@ -12,6 +12,7 @@ from labkit.measure import client
 from labkit.workloads import Prompt
 
 WARMUP_TOKENS = 32
+ERRORS_IN_A_ROW = 3  # then the server is taken to be gone
 
 
 class Writer(Protocol):
@@ -37,8 +38,9 @@ def measure(
     """Measure one server: `warmup` requests, then `repeats` passes over `prompts`; yields each measured row.
 
     A row is in the writer before it is yielded. Samples whose flush was not answered 200 or that met cached tokens get
-    status "refused" and do not count; a failed request gets "error"; after a cancel the row says "cancelled" and the
-    iteration ends. Warm-up rows are written with status "warmup" and not yielded. Rows: see labkit.records.schema.
+    status "refused" and do not count. A failed request gets "error"; three of them in a row end the session. After a
+    cancel the row says "cancelled" and the iteration ends. Warm-up rows are written with status "warmup" and not
+    yielded. Rows: see labkit.records.schema.
     """
     yield from interleave(
         [Arm(arm, url, api_key)], prompts, repeats=repeats, warmup=warmup, writer=writer, cancel=cancel,
@@ -71,6 +73,7 @@ def interleave(
                 return
             if row["status"] == "error":
                 yield row
+    errors = 0
     for repeat in range(first_repeat, first_repeat + repeats):
         for index, prompt in enumerate(prompts):
             for arm in arms if (repeat + index) % 2 == 0 else list(reversed(arms)):
@@ -79,7 +82,8 @@ def interleave(
                 )
                 _keep(writer, row)
                 yield row
-                if row["status"] == "cancelled":
+                errors = errors + 1 if row["status"] == "error" else 0
+                if row["status"] == "cancelled" or errors == ERRORS_IN_A_ROW:
                     return
 
 

@@ -63,6 +63,11 @@ def test_errors_become_rows(server, wire):
     assert [r["status"] for r in rows] == ["error"] * 2 and "HTTP 500" in rows[0]["error"]
 
 
+def test_three_errors_in_a_row_end_the_session(server, wire):
+    server.script = [wire.plain(b"no", 500)]
+    assert len(list(session.measure(server.url, PROMPTS, arm="a", repeats=50, warmup=0))) == 3
+
+
 def test_cancel_ends_the_session_with_a_row(server, wire):
     server.script = [wire.head, wire.chunk(wire.event(1)), 1.5]
     cancel, kept = threading.Event(), []

@@ -22,7 +22,7 @@ def starts(server, wire, monkeypatch):
         name = config.moe_runner_backend
         seen.append(f"+{name}")
         yield SimpleNamespace(url=server.url, api_key=None, server_info=lambda: {"moe_runner_backend": name},
-                              launch_record=lambda: {"argv": [name]})
+                              launch_record=lambda: {"argv": [name]}, failure=lambda: None)
         seen.append(f"-{name}")
 
     monkeypatch.setattr(climb.process, "start", start)
