@@ -42,7 +42,7 @@ def changing() -> dict:
     frequency = None
     try:
         frequency = psutil.cpu_freq()
-    except (OSError, NotImplementedError, RuntimeError):
+    except (OSError, RuntimeError):
         pass  # virtual machines often hide it
     return {
         "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
