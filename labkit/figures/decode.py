@@ -208,7 +208,7 @@ def ladder(rungs: Sequence[Named], *, title: str = "The ladder: milliseconds a t
 
 def waiting(title: str, *, why: str = "Nothing measured yet: press Run.") -> go.Figure:
     """The place of a figure before there is anything to draw; says so instead of showing an empty frame."""
-    figure = new(title, alt=why)
+    figure = new(title, alt=why, height=150)
     figure.add_annotation(text=why, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font_size=14)
     figure.update_xaxes(visible=False)
     figure.update_yaxes(visible=False)

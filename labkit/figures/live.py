@@ -5,9 +5,25 @@ import copy
 import plotly.graph_objects as go
 
 
+class LiveFigure(go.FigureWidget):
+    """plotly tells the front end of a new figure before the figure's content is in its state, and sends that after it.
+    On a busy machine the front end has drawn an empty figure by then and ignores what follows. So: content first."""
+
+    def __init__(self, figure: go.Figure):
+        self._complete = False
+        super().__init__(figure)
+        self._complete = True
+        self.open()
+
+    def open(self) -> None:
+        """Called by ipywidgets while the constructor is at work; waits until it is done."""
+        if self._complete:
+            super().open()
+
+
 def widget(figure: go.Figure) -> go.FigureWidget:
     """A live figure with this content."""
-    return go.FigureWidget(figure)
+    return LiveFigure(figure)
 
 
 def sync(live: go.FigureWidget, figure: go.Figure) -> None:

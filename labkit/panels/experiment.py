@@ -79,6 +79,10 @@ class Experiment:
     def after(self, pool) -> None:
         """Whatever is asked of the running engines once a measurement has ended (labkit.panels.engines.Pool)."""
 
+    def extra(self) -> dict:
+        """What `after` found, JSON-ready, for the record's summary."""
+        return {}
+
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         """What is expected, from bytes and from reference arms, never from the arm that it is about."""
         return []

@@ -95,7 +95,7 @@ class Front:
             return W.HTML("This notebook asks for no guess.")
         given = self.panel.experiment.guessed
         self.guess = W.BoundedFloatText(
-            value=given if given is not None else (g.low + g.high) / 2, min=g.low, max=g.high, step=g.step,
+            value=given if given is not None else g.start, min=g.low, max=g.high, step=g.step,
             description="your guess", tooltip=g.question, layout=W.Layout(width="220px"),
         )  # fmt: skip
         commit = controls.button("Commit guess", "check", "Fix the guess; the prediction then appears.")

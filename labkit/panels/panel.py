@@ -69,11 +69,14 @@ class Panel:
         """Measure and record; yields labkit.panels.runner.Progress."""
         with writer:
             yield from self.runner.run(blocks, writer, cancel=self.cancel, tell=tell)
+            if not self.cancel.is_set():
+                self.experiment.after(self.runner.pool)
             measured = {
                 n: r for n, r in self.results.items() if r.used and any(a is r.arm for b in blocks for a in b.arms)
             }
             status = "cancelled" if self.cancel.is_set() else "finished"
-            writer.finish({n: r.summary for n, r in measured.items()}, status=status)
+            summary = {n: r.summary for n, r in measured.items()} | self.experiment.extra()
+            writer.finish(summary, status=status)
 
     def lines(self) -> list[words.Line]:
         """The findings, led by the reader's guess where there is one."""

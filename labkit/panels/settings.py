@@ -47,6 +47,7 @@ class Guess:
     low: float
     high: float
     step: float
+    start: float  # where the field stands before the reader has moved it
 
     def check(self, value: object) -> float | None:
         """None (no guess) or a number in range. Raises BadInput."""

@@ -19,7 +19,7 @@ class Baseline(Experiment):
     """The first rung: time per token, effective bandwidth, utilisation, against the per-tensor account."""
 
     name = "02_baseline"
-    guess = Guess("How many milliseconds will one output token take?", "ms", 0.01, 10_000, 0.05)
+    guess = Guess("How many milliseconds will one output token take?", "ms", 0.01, 10_000, 0.05, 1.0)
 
     def arms(self) -> list[Arm]:
         config = self.params.engine

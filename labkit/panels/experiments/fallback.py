@@ -24,7 +24,7 @@ class Fallback(Experiment):
 
     name = "06_silent_fallback"
     guess = Guess(
-        "The draft reads the FP8 head wrongly. What accept length will the engine report?", "tokens", 1, 17, 0.05
+        "The draft reads the FP8 head wrongly. What accept length will the engine report?", "tokens", 1, 17, 0.05, 2.0
     )
 
     def arms(self) -> list[Arm]:

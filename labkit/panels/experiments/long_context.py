@@ -26,7 +26,7 @@ class LongContext(Experiment):
 
     name = "08_long_context"
     guess = Guess(
-        "How many times longer will a plain token take at the longest context than at 1K?", "times", 0.5, 1000, 0.1
+        "How many times longer will a plain token take at the longest context than at 1K?", "times", 0.5, 1000, 0.1, 1.0
     )
     settings = (OUTPUT, COUNT, REPEATS, LONGEST)
 

@@ -31,7 +31,7 @@ class Mtp(Experiment):
     """Plain decoding and one draft setting side by side; the sweep takes chains of 1 to `longest` steps."""
 
     name = "05_mtp"
-    guess = Guess("How many times faster will drafting with these settings make a token?", "times", 0.1, 10, 0.05)
+    guess = Guess("How many times faster will drafting with these settings make a token?", "times", 0.1, 10, 0.05, 1.0)
     settings = (*LOAD_SETTINGS, STEPS, TOPK, TOKENS, LONGEST)
 
     def __init__(self, **parameters):
@@ -73,6 +73,9 @@ class Mtp(Experiment):
         engine = pool.get(arm.config)
         if engine is not None:
             self.counted |= experts.count(engine.url, prompts_of(arm.params)[0], api_key=engine.api_key)
+
+    def extra(self) -> dict:
+        return {"distinct experts": {str(m): e.as_dict() for m, e in self.counted.items()}} if self.counted else {}
 
     # --- reading ---------------------------------------------------------------------------------------------------
 

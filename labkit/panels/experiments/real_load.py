@@ -19,7 +19,9 @@ class RealLoad(Experiment):
     """The baseline against all three changes on outputs of the model's own length."""
 
     name = "07_real_load"
-    guess = Guess("How many times faster will a token be with all three changes on this load?", "times", 0.1, 20, 0.05)
+    guess = Guess(
+        "How many times faster will a token be with all three changes on this load?", "times", 0.1, 20, 0.05, 1.0
+    )
     settings = (WORKLOAD, COUNT, REPEATS)
 
     def arms(self) -> list[Arm]:

@@ -97,7 +97,7 @@ class Kernels(Rungs):
 
     name = "03_humming"
     rungs = ("baseline", "kernels")
-    guess = Guess("How many times faster will the specialised kernels make a token?", "times", 0.1, 20, 0.05)
+    guess = Guess("How many times faster will the specialised kernels make a token?", "times", 0.1, 20, 0.05, 1.0)
 
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         same = self.step("kernels", results) / self.step("baseline", results)
@@ -165,7 +165,7 @@ class Fp8Head(Rungs):
 
     name = "04_fp8_head"
     rungs = ("baseline", "kernels", "fp8-head")
-    guess = Guess("How many times faster will the FP8 head make a token?", "times", 0.1, 20, 0.01)
+    guess = Guess("How many times faster will the FP8 head make a token?", "times", 0.1, 20, 0.01, 1.0)
 
     def saved(self, results: Mapping[str, Result]) -> Evidence:
         """Bytes that the FP8 head takes off a step."""

@@ -19,7 +19,7 @@ class StartHere(Experiment):
     """One engine, a few requests, and what they say about this machine."""
 
     name = "00_start_here"
-    guess = Guess("How many tokens a second will the engine write on this machine?", "tok/s", 0.1, 100_000, 10)
+    guess = Guess("How many tokens a second will the engine write on this machine?", "tok/s", 0.1, 100_000, 10, 100)
     settings = (WORKLOAD, OUTPUT, COUNT, REPEATS)
 
     def __init__(self, **parameters):
@@ -48,6 +48,9 @@ class StartHere(Experiment):
         )
         asked = prompt.text or f"{len(prompt.input_ids)} token ids"
         self.sample = (asked, answer.text)
+
+    def extra(self) -> dict:
+        return {"sample": {"asked": self.sample[0], "wrote": self.sample[1]}} if self.sample[1] else {}
 
     def machine_lines(self) -> list[Line]:
         """What this machine is."""
