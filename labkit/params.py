@@ -55,7 +55,7 @@ def _rung(name: str, value: object) -> str:
     return rung_name(value)
 
 
-_KNOWN: dict[str, check.Check] = {
+KNOWN: dict[str, check.Check] = {
     "engine": lambda name, value: EngineConfig.from_dict(value, name),
     "workload": check.text,
     "count": check.integer(1, 10_000),
@@ -77,12 +77,12 @@ def load_params(source: str | Path | dict, also: dict[str, check.Check] | None =
     `also` names further fields and their checks; they land in `Params.extra`. Raises BadInput naming the field, its
     value and what is accepted, for unknown names too. Environment: nothing is read from it.
     """
-    given = dict(source) if isinstance(source, dict) else _read(Path(source))
+    given = dict(source) if isinstance(source, dict) else read_yaml(Path(source))
     given.pop("notebooks", None)  # a file's section of single notebooks' values: labkit.batch reads it
     given.update({k: v for k, v in changes.items() if v is not None})
-    known = {**_KNOWN, **(also or {})}
+    known = {**KNOWN, **(also or {})}
     got = check.mapping("", given, known)
-    extra = {k: got.pop(k) for k in list(got) if k not in _KNOWN}
+    extra = {k: got.pop(k) for k in list(got) if k not in KNOWN}
     return Params(**got, extra=extra)
 
 
@@ -93,7 +93,8 @@ def dump_params(params: Params, path: str | Path) -> None:
     Path(path).write_text(yaml.safe_dump(params.as_dict(), sort_keys=False), encoding="utf-8")
 
 
-def _read(path: Path) -> dict:
+def read_yaml(path: Path) -> dict:
+    """A YAML file as a mapping, {} when it is empty. Raises BadInput for a missing, malformed or other document."""
     import yaml
 
     try:

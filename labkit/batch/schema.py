@@ -13,7 +13,7 @@ import nbformat
 
 from labkit import fields
 from labkit.errors import BadInput
-from labkit.params import _KNOWN as COMMON
+from labkit.params import KNOWN as COMMON
 from labkit.params import load_params
 
 _WIDE = 1e15

@@ -21,9 +21,9 @@ def main(args: argparse.Namespace) -> int:
     import yaml
 
     from labkit.batch import run as runner
-    from labkit.params import _read
+    from labkit.params import read_yaml
 
-    given = _read(Path(args.params)) if args.params else {}
+    given = read_yaml(Path(args.params)) if args.params else {}
     over = {name: yaml.safe_load(value) for name, value in args.set}
     out_dir = Path(str({**given, **over}.get("out_dir", "outputs")))
     done = runner.run(
