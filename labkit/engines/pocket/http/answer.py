@@ -1,14 +1,15 @@
 """Answers: JSON, errors, and server-sent events that end when the client goes."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from labkit.engines.pocket.http.desk import Closed, Full
+from labkit.engines.pocket.http.desk import Closed, Desk, Full
+from labkit.engines.pocket.http.run import Run
+from labkit.engines.pocket.protocol import Job
 from labkit.errors import BadInput
 
 DONE = b"data: [DONE]\n\n"
@@ -76,16 +77,15 @@ async def while_connected(receive: Callable[[], Awaitable[dict]], work: Awaitabl
 
 
 class Events(Response):
-    """Server-sent events from `source`, an iterator of ready-made chunks, ended by [DONE].
+    """Server-sent events of one job: `shape(run).chunk(piece)` makes the bytes of each piece, [DONE] ends them.
 
-    The status line waits for the first chunk, so that a refusal is still a plain error answer. Sends straight to the
-    server: a chunk costs no task switch.
+    The status line waits for the first piece, so that a refusal is still a plain error answer.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, source: AsyncIterator[bytes]):
-        self._source = source
+    def __init__(self, desk: Desk, job: Job, shape: Callable[[Run], Any]):
+        self._desk, self._job, self._shape = desk, job, shape
         super().__init__(headers={"cache-control": "no-cache"})
         del self.headers["content-length"]
 
@@ -96,21 +96,15 @@ class Events(Response):
             pass
 
     async def _send(self, scope, receive, send) -> None:
-        started = False
         try:
-            async for chunk in self._source:
-                if not started:
-                    await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                    started = True
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
-            await send({"type": "http.response.body", "body": DONE, "more_body": False})
-        except REFUSALS as e:
-            if started:
-                raise
-            await refusal(e)(scope, receive, send)
-        finally:
-            await self._source.aclose()      # frees the engine now, not when the collector comes by
-
-
-def event(document: dict[str, Any]) -> bytes:
-    return b"data: " + json.dumps(document, separators=(",", ":")).encode() + b"\n\n"
+            async with self._desk.turn(self._job) as run:
+                chunk, started = self._shape(run).chunk, False
+                while (piece := await run.next()) is not None:
+                    if not started:
+                        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                        started = True
+                    if data := chunk(piece):
+                        await send({"type": "http.response.body", "body": data, "more_body": True})
+        except REFUSALS as e:                # only the desk raises these, before the first piece
+            return await refusal(e)(scope, receive, send)
+        await send({"type": "http.response.body", "body": DONE, "more_body": False})

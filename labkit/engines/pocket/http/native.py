@@ -2,8 +2,8 @@
 
 import json
 import uuid
-from collections.abc import AsyncIterator
 from dataclasses import replace
+from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
 from starlette.requests import Request
@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from labkit.engines.pocket import protocol
 from labkit.engines.pocket.http import answer
 from labkit.engines.pocket.http.desk import Desk
-from labkit.engines.pocket.http.run import Run
+from labkit.engines.pocket.http.run import Piece, Run
 
 
 def meta_info(run: Run) -> dict[str, Any]:
@@ -43,9 +43,9 @@ class Chunks:
         self._middle = f'],"meta_info":{{"id":{rid},"finish_reason":null,"prompt_tokens":{len(run.job.prompt)},' \
                        f'"cached_tokens":0,"completion_tokens":'.encode()
 
-    def chunk(self, piece) -> bytes:
+    def chunk(self, piece: Piece) -> bytes:
         if piece.text:
-            self._text += json.dumps(piece.text)[1:-1].encode()
+            self._text += quoted(piece.text)[1:-1].encode()
         if piece.ids:
             self._ids += (b"," if self._ids else b"") + ",".join(map(str, piece.ids)).encode()
         head = b'data: {"text":"%b","output_ids":[%b' % (self._text, self._ids)
@@ -58,7 +58,7 @@ async def generate(request: Request, desk: Desk, job: protocol.Job) -> Response:
     """Answer one checked /generate request."""
     job = replace(job, rid=job.rid or uuid.uuid4().hex)
     if job.stream:
-        return answer.Events(_stream(desk, job))
+        return answer.Events(desk, job, Chunks)
     return JSONResponse(await answer.while_connected(request.receive, _whole(desk, job)))
 
 
@@ -68,10 +68,3 @@ async def _whole(desk: Desk, job: protocol.Job) -> dict[str, Any]:
         while (piece := await run.next()) is not None:
             text.append(piece.text)
     return {"text": "".join(text), "output_ids": run.ids, "meta_info": meta_info(run)}
-
-
-async def _stream(desk: Desk, job: protocol.Job) -> AsyncIterator[bytes]:
-    async with desk.turn(job) as run:
-        chunks = Chunks(run)
-        while (piece := await run.next()) is not None:
-            yield chunks.chunk(piece)

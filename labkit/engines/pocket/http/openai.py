@@ -3,8 +3,8 @@
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
 
 from starlette.requests import Request
@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from labkit.engines.pocket import protocol
 from labkit.engines.pocket.http import answer
 from labkit.engines.pocket.http.desk import Desk
-from labkit.engines.pocket.http.run import Run
+from labkit.engines.pocket.http.run import Piece, Run
 
 FINISH = {"stop": "stop", "length": "length", "abort": "abort"}
 
@@ -40,7 +40,7 @@ async def complete(request: Request, desk: Desk, job: protocol.Job, shape: Shape
     """Answer one checked request. `model`: the name the server answers under; a request's own name is echoed."""
     job = replace(job, rid=job.rid or f"{shape.prefix}-{uuid.uuid4().hex}", model=job.model or model)
     if job.stream:
-        return answer.Events(_stream(desk, job, shape))
+        return answer.Events(desk, job, lambda run: _Parts(run, shape))
     return JSONResponse(await answer.while_connected(request.receive, _whole(desk, job, shape)))
 
 
@@ -55,28 +55,21 @@ async def _whole(desk: Desk, job: protocol.Job, shape: Shape) -> dict[str, Any]:
     return _frame(job, shape.whole) | {"choices": [choice], "usage": run.usage()}
 
 
-async def _stream(desk: Desk, job: protocol.Job, shape: Shape) -> AsyncIterator[bytes]:
-    async with desk.turn(job) as run:
-        parts = _Parts(run, shape)
-        while (piece := await run.next()) is not None:
-            parts.ids += piece.ids
-            if piece.text or piece.last:
-                yield parts.chunk(piece)
-    if job.usage:
-        yield answer.event(_frame(job, shape.part) | {"choices": [], "usage": run.usage()})
-
-
 class _Parts:
     """Streamed chunks: everything but the text is the same each time and is made once."""
 
     def __init__(self, run: Run, shape: Shape):
         self._run, self._first, self._chat = run, True, shape.chat
-        self.ids: list[int] = []        # tokens since the last chunk
+        self._ids: list[int] = []       # tokens since the last chunk
         frame = json.dumps(_frame(run.job, shape.part), separators=(",", ":"))[:-1]
-        self._head = f'data: {frame},"choices":[{{"index":0,'.encode()
+        self._head = f'data: {frame},"choices":['
 
-    def chunk(self, piece) -> bytes:
-        text = json.dumps(piece.text)
+    def chunk(self, piece: Piece) -> bytes:
+        """b"" while no character is whole; the last piece brings the usage chunk along when it was asked for."""
+        self._ids += piece.ids
+        if not piece.text and not piece.last:
+            return b""
+        job, text = self._run.job, quoted(piece.text)
         if not self._chat:
             said = f'"text":{text}'
         elif self._first:
@@ -84,12 +77,14 @@ class _Parts:
         else:
             said = f'"delta":{{"content":{text}}}'
         self._first = False
-        if self._run.job.token_ids:
-            said += f',"token_ids":{self.ids}'
-        self.ids = []
-        finish = json.dumps(FINISH[self._run.finish["type"]] if piece.last else None)
-        usage = json.dumps(self._run.usage()) if self._run.job.running_usage else "null"
-        return self._head + f'{said},"logprobs":null,"finish_reason":{finish}}}],"usage":{usage}}}\n\n'.encode()
+        if job.token_ids:
+            said += f',"token_ids":{self._ids}'
+        self._ids = []
+        finish = quoted(FINISH[self._run.finish["type"]]) if piece.last else "null"
+        usage = json.dumps(self._run.usage()) if job.running_usage else "null"
+        end = f'{self._head}],"usage":{json.dumps(self._run.usage())}}}\n\n' if piece.last and job.usage else ""
+        return (f'{self._head}{{"index":0,{said},"logprobs":null,"finish_reason":{finish}}}],"usage":{usage}}}\n\n'
+                f'{end}').encode()
 
 
 def _frame(job: protocol.Job, kind: str) -> dict[str, Any]:

@@ -3,16 +3,14 @@
 import asyncio
 import math
 import time
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from labkit.engines.pocket.http.stops import Stops
 from labkit.engines.pocket.protocol import Job
 from labkit.engines.pocket.tokenizer import Detokenizer, Tokenizer
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """What came since the last look: token ids, the text they made whole, and whether that was all."""
 
     ids: list[int]
