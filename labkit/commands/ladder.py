@@ -54,10 +54,15 @@ def lines(rungs: list[dict]) -> list[str]:
         t, account = r["tpot_s"], r["account"]
         accept = r["accept_length"]
         rows.append([
-            r["rung"], f"{t['median'] * 1e3:.3f} [{t['low'] * 1e3:.3f}, {t['high'] * 1e3:.3f}]", _times(r["step"]),
-            _times(r["total"]), f"{accept['mean']:.2f}" if accept else "-", f"{r['c']['median']:.2f}" if r["c"] else "-",
+            r["rung"],
+            f"{t['median'] * 1e3:.3f} [{t['low'] * 1e3:.3f}, {t['high'] * 1e3:.3f}]",
+            _times(r["step"]),
+            _times(r["total"]),
+            f"{accept['mean']:.2f}" if accept else "-",
+            f"{r['c']['median']:.2f}" if r["c"] else "-",
             f"{account['step_bytes'] / 1e6:.2f}" if account else "-",
-            f"{account['bytes_s'] / 1e9:.2f}" if account else "-", r["title"],
+            f"{account['bytes_s'] / 1e9:.2f}" if account else "-",
+            r["title"],
         ])
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     out = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
