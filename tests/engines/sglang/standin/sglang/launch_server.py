@@ -71,7 +71,7 @@ class Handler(BaseHTTPRequestHandler):
             rounds += 1
             step = Handler.accept if spec else 1
             done = min(wanted, max(done + 1, round(rounds * step)))
-            time.sleep(float(os.environ.get("SCRIPT_TPOT_S", "0.0005")))
+            time.sleep(float(os.environ.get("SCRIPT_TPOT_S", "0.01")))
             meta = {"prompt_tokens": len(body["input_ids"]), "completion_tokens": done, "cached_tokens": 0,
                     "finish_reason": {"type": "length"} if done == wanted else None}  # fmt: skip
             if spec:
