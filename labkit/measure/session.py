@@ -113,7 +113,8 @@ def sample(
                 row["status"] = "refused"
                 row["error"] = f"{result.cached_tokens} prompt tokens came from the prefix cache"
             elif result.tpot_s == 0:
-                row["status"], row["error"] = "refused", "all tokens came at once: no streaming, or no core for the client"
+                row["status"] = "refused"
+                row["error"] = "all tokens came at once: no streaming, or no core for the client"
     except client.Cancelled as e:
         row["status"], row["error"], result = "cancelled", "cancelled", e.partial
     except client.RequestError as e:
