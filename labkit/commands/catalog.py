@@ -8,11 +8,15 @@ HELP = "machines, models and published results, with their sources"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sources", action="store_true", help="also the list of sources with dates")
+    parser.add_argument("--example", action="store_true", help="print a YAML file to start your own catalog/ from")
 
 
 def main(args: argparse.Namespace) -> int:
     from labkit import catalog
 
+    if args.example:
+        print((catalog.DATA / "example.yaml").read_text(), end="")
+        return 0
     known = catalog.catalog()
     if args.json:
         print(json.dumps(_document(known), indent=1, ensure_ascii=False))

@@ -157,3 +157,19 @@ def test_catalog(capsys):
         "https://github.com/ly01325/Ling3-Flash-DGX-Spark",
     ):
         assert word in text
+
+
+def test_sensitivities(capsys):
+    d = json.loads(out(capsys, "facts", "--sensitivity", "--json"))
+    floor = {i["input"]: i["elasticity"] for i in d["sensitivity"]["floor of a step"]}
+    assert floor == {"step_bytes": pytest.approx(1), "bandwidth": pytest.approx(-1, abs=1e-3)}
+    assert "a -1.00" in out(capsys, "facts", "--sensitivity", "--only", "MTP")
+    assert "sensitivity" not in json.loads(out(capsys, "facts", "--json"))
+
+
+def test_the_example_is_a_valid_catalog(capsys, tmp_path, monkeypatch):
+    text = out(capsys, "catalog", "--example")
+    (tmp_path / "own.yaml").write_text(text)
+    monkeypatch.setenv("LABKIT_CATALOG", str(tmp_path))
+    d = json.loads(out(capsys, "bytes", "--model", "my-model", "--machine", "my-desk", "--json"))
+    assert d["machine"] == "my-desk" and d["per_tensor"]["recipe"]["experts"] == "int4-g32"
