@@ -237,7 +237,9 @@ class Arena:
         self.cache_bytes = last_level_cache_bytes()
         self.replicas, self.why = self._replicas()
         self.stride = -(-plan.size // 4096) * 4096
-        self._map = mmap.mmap(-1, self.stride * self.replicas + embedding.nbytes + 2 * HUGE)
+        # Private: a shared anonymous mapping (Python's default) is not given huge pages.
+        self._map = mmap.mmap(-1, self.stride * self.replicas + embedding.nbytes + 2 * HUGE,
+                              flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if hasattr(mmap, "MADV_HUGEPAGE"):      # without huge pages a step takes half as long again
             self._map.madvise(mmap.MADV_HUGEPAGE)
         raw = np.frombuffer(self._map, np.uint8)
