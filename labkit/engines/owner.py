@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import tempfile
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,7 +92,8 @@ def acquire() -> None:
 def publish(engines: list[dict]) -> None:
     """Tell others which engines this lab runs."""
     path = runtime_dir() / "engine.json"
-    part = path.with_suffix(f".{os.getpid()}.part")
+    # One name a thread: two starts at once would otherwise replace each other's file away.
+    part = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
     part.write_text(json.dumps({"pid": os.getpid(), "engines": engines}), encoding="utf-8")
     os.replace(part, path)
 
