@@ -16,7 +16,8 @@ engine:
   engine: sglang
   model: MODELS/full
   python: {sys.executable}
-  env: {{PYTHONPATH: "{SCRIPTED / 'standin'}", SCRIPT_LOG: "{SCRIPTED / 'data' / 'mtp.log'}"}}
+  env: {{PYTHONPATH: "{SCRIPTED / 'standin'}", SCRIPT_LOG: "{SCRIPTED / 'data' / 'mtp.log'}",
+        SCRIPT_TPOT_S: 0.006}}
 workload: synthetic
 tokenizer: MODEL
 seed: 3

@@ -13,17 +13,22 @@ from pathlib import Path
 from labkit.errors import LabError
 
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
-# First match wins; patterns are parts of kernel names as CUTLASS, Triton, FlashInfer, DeepGEMM and Humming make them.
+# First match wins; parts of kernel names as seen on an H200 with SGLang 0.5.23 (Humming, FlashInfer, DeepGEMM, Triton).
 GROUPS = (
-    ("experts", r"humming|fused_moe|moe_gemm|grouped_gemm|MoeFC|mxfp4|expandInput|finalizeMoe|doActivation"),
-    ("routing", r"topk|router|gate|sort|histogram|scan|align_block|cumsum"),
-    ("linear attention", r"kda|delta_rule|conv1d|fused_recurrent|chunk_|gated_norm|l2norm|mamba"),
-    ("full attention", r"mla|BatchDecode|BatchPrefill|flash|attention|merge_state|rope|rotary"),
-    ("FP8 projections", r"deep_gemm|fp8_gemm|sm90_fp8|per_token_group_quant|block_scaled"),
-    ("head and sampling", r"argmax|softmax|sampling|scaled_mm|per_token_quant_fp8|logits"),
-    ("BF16 and FP32 products", r"gemm|gemv|cublas|nvjet|cutlass|splitK|matmul"),
+    ("expert products", r"humming<|GroupProblemShape|fused_moe_kernel|moe_gemm"),
+    (
+        "expert bookkeeping",
+        r"moe_align|count_and_sort|ExpertPrefixSum|computeStrides|build_precomputed|expandInput|finalizeMoe|"
+        r"moe_fused_mul_sum|doActivation|flashinfer::activation",
+    ),
+    ("router", r"router|topk"),
+    ("KDA", r"kda|delta_rule|conv1d|conv_window|layer_norm_gated|gated_norm|mamba"),
+    ("MLA", r"mla|rope|BatchPrefill|BatchDecode"),
+    ("FP8 projections", r"deep_gemm|per_token_group_quant"),
+    ("head and sampling", r"cutlass_3x_gemm_sm90_fp8|per_token_quant_fp8|nvjet_sm\d+_tss|argmax|sampl|softmax"),
+    ("BF16 products", r"nvjet|cublas|gemm|gemv|splitK"),
     ("norms", r"norm"),
-    ("copies", r"memcpy|memset|copy|cat|fill"),
+    ("copies and elementwise", r"memcpy|memset|elementwise|copy|index|scatter|act_and_mul|alloc|indices"),
 )
 
 
