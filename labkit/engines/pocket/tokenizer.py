@@ -2,10 +2,9 @@
 
 import codecs
 import json
+from functools import cached_property
 from pathlib import Path
 
-import jinja2
-import jinja2.sandbox
 from tokenizers import Tokenizer as _Tokenizer
 
 from labkit.errors import BadInput
@@ -43,7 +42,8 @@ class Tokenizer:
             plain = i in added or any(c not in table for c in piece)
             self.pieces.append(piece.encode() if plain else bytes(table[c] for c in piece))
         self.eos = self._inner.token_to_id(_content(self.config.get("eos_token")) or "")
-        self._template = self._chat_template(folder)
+        file = folder / "chat_template.jinja"
+        self._source = file.read_text(encoding="utf-8") if file.exists() else self.config.get("chat_template")
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """special: let the tokenizer put its own markers (a BOS, if it has one) around the text."""
@@ -55,7 +55,8 @@ class Tokenizer:
 
     def chat(self, messages: list[dict]) -> str:
         """Messages [{"role", "content"}] through the model's chat template, ready for the assistant's turn."""
-        if self._template is None:
+        import jinja2
+        if not self._source:
             raise BadInput("messages", len(messages), "a model with a chat template; this one has none")
         try:
             return self._template.render(messages=messages, add_generation_prompt=True, tools=None,
@@ -64,11 +65,11 @@ class Tokenizer:
         except jinja2.TemplateError as e:
             raise BadInput("messages", [m["role"] for m in messages], f"what the chat template takes ({e})") from e
 
-    def _chat_template(self, folder: Path) -> jinja2.Template | None:
-        file = folder / "chat_template.jinja"
-        source = file.read_text(encoding="utf-8") if file.exists() else self.config.get("chat_template")
-        if not source:
-            return None
+    @cached_property
+    def _template(self):
+        """The compiled template, made at the first chat request: importing jinja2 is a tenth of a server's start."""
+        import jinja2
+        import jinja2.sandbox
 
         def refuse(message):
             raise jinja2.TemplateError(message)
@@ -76,7 +77,7 @@ class Tokenizer:
         # A template is a program that came with the weights, so it runs in the sandbox.
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = refuse
-        return environment.from_string(source)
+        return environment.from_string(self._source)
 
 
 class Detokenizer:
