@@ -5,6 +5,8 @@
 llama.cpp gets random weights of the pocket model's shape (gguf_shape.py says where the two differ, and the byte table
 is printed), the pocket engine its own; plain decoding on both, no drafts. All servers are up together and answer in
 turn, the order turned round every round; TPOT is seen by the client, from the first to the last streamed token.
+llama.cpp reads the same bytes every step, so a last-level cache of that size serves part of them; the pocket engine
+walks through several copies, so that no cache does. What that gives llama.cpp is not taken off.
 
 Building the server takes some seven minutes on two cores (gcc, cmake, ninja) and needs about 1 GB of disk:
 
@@ -26,11 +28,13 @@ from pathlib import Path
 
 from labkit.engines import ladder
 from labkit.errors import BadInput, LabError
+from labkit.measure.client import get_json
 
 from . import gguf_random, gguf_shape, servers
 from .common import Paired, existing, interleave, machine, need, run, whole
 
 RUNGS = ("baseline", "kernels", "fp8-head")     # without drafts
+RESOLVED = ("kernel_variant", "dense_dtype", "lm_head_dtype", "replicas", "last_level_cache_bytes")
 THEIRS = "llama.cpp"
 
 
@@ -56,8 +60,11 @@ def main(args: argparse.Namespace) -> dict:
         context = args.prompt_tokens + args.output_tokens + 16
         url = stack.enter_context(servers.llama(binary, gguf, folder, context, args.llama_flags.split()))
         arms[THEIRS] = lambda: servers.llama_tpot(url, ids, args.output_tokens)
+        resolved = {}
         for name in rungs:
             at = stack.enter_context(servers.pocket(args.model, name, folder))
+            said = get_json(at, "/server_info")
+            resolved[name] = {key: said.get(key) for key in RESOLVED}
             arms[name] = lambda at=at: servers.pocket_tpot(at, ids, args.output_tokens)
         interleave(arms, 2)     # warm-up
         figures = interleave(arms, args.rounds)
@@ -65,7 +72,8 @@ def main(args: argparse.Namespace) -> dict:
     return {"yardstick": "llama.cpp server", "llama_server": version(binary), "machine": machine(),
             "prompt_tokens": args.prompt_tokens, "output_tokens": args.output_tokens, "rounds": args.rounds,
             "seed": args.seed, "llama_flags": args.llama_flags, "llama_step_bytes": gguf_shape.step_bytes(config),
-            "pocket_step_bytes": {name: pocket_step_bytes(config, name) for name in rungs}, "rungs": compared}
+            "pocket_step_bytes": {name: pocket_step_bytes(config, name) for name in rungs},
+            "pocket_resolved": resolved, "rungs": compared}
 
 
 def pocket_step_bytes(config: dict, which: str) -> float:
@@ -98,6 +106,10 @@ def show(result: dict) -> str:
         spread = f"{figure['ratio_theirs_over_ours']:.2f} ({figure['ratio_low']:.2f} to {figure['ratio_high']:.2f})"
         lines.append(f"{'pocket ' + name:24}{size:10.2f}{figure['ours_median'] * 1e3:12.3f}{spread:>22}"
                      f"{figure['ours_best'] * 1e3:10.3f}{figure['ratio_of_best']:7.2f}")
+    said = next(iter(result["pocket_resolved"].values()))
+    if said["last_level_cache_bytes"]:
+        lines.append(f"Last-level cache {said['last_level_cache_bytes'] / 1e6:.0f} MB: the pocket engine reads "
+                     f"{said['replicas']} copies in turn, llama.cpp one. Kernels {said['kernel_variant']}.")
     return "\n".join(lines)
 
 
