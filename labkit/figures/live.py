@@ -1,46 +1,40 @@
-"""Figures that change while one looks at them: updated in place, so that nothing flickers and a zoom stays."""
+"""Figures that change while one looks at them: redrawn in place, so that nothing flickers and a zoom stays.
 
-import copy
+Not plotly's FigureWidget: each of those carries 5 MB of script of its own, which the front end must have started within
+two seconds, and on two cores that also run an engine it has not. A Board holds any number of figures and asks for
+plotly.js once a page. Its state is plain JSON, so a page that is loaded again shows what the kernel has now.
+"""
 
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import anywidget
 import plotly.graph_objects as go
+import traitlets
 
 
-class LiveFigure(go.FigureWidget):
-    """plotly tells the front end of a new figure before the figure's content is in its state, and sends that after it.
-    On a busy machine the front end has drawn an empty figure by then and ignores what follows. So: content first."""
+class Board(anywidget.AnyWidget):
+    """Live figures, one below the other, each with its alt text as caption."""
 
-    def __init__(self, figure: go.Figure):
-        self._complete = False
-        super().__init__(figure)
-        self._complete = True
-        self.open()
+    _esm = (Path(__file__).parent / "board.js").read_text(encoding="utf-8")
+    figures = traitlets.List().tag(sync=True)
 
-    def open(self) -> None:
-        """Called by ipywidgets while the constructor is at work; waits until it is done."""
-        if self._complete:
-            super().open()
+    def __init__(self, figures: Sequence[go.Figure] = ()):
+        super().__init__(figures=_plain(figures))
+        self.on_msg(self._asked)
 
+    def show(self, figures: Sequence[go.Figure]) -> None:
+        """Show these figures now; only those that differ are drawn again."""
+        self.figures = _plain(figures)
 
-def widget(figure: go.Figure) -> go.FigureWidget:
-    """A live figure with this content."""
-    return LiveFigure(figure)
+    def _asked(self, _, content: dict, __) -> None:
+        """The page has no plotly.js yet."""
+        if content.get("kind") == "plotly":
+            from plotly.offline import get_plotlyjs
 
-
-def sync(live: go.FigureWidget, figure: go.Figure) -> None:
-    """Give a live figure the content of another one. Traces of equal kind are updated in place; only what differs is
-    sent."""
-    same = [a.type == b.type for a, b in zip(live.data, figure.data, strict=False)]
-    with live.batch_update():
-        if not all(same) or len(live.data) > len(figure.data):
-            live.data = []
-        for old, new in zip(live.data, figure.data, strict=False):
-            old.update(new.to_plotly_json(), overwrite=True)
-        live.add_traces(list(figure.data[len(live.data) :]))
-        live.layout.annotations, live.layout.shapes = (), ()
-        live.update_layout(figure.layout.to_plotly_json())
+            self.send({"kind": "plotly"}, buffers=[get_plotlyjs().encode()])
 
 
-def persist(live: go.FigureWidget) -> None:
-    """After a page reload the front end asks for the state that the constructor got: hand it the present one."""
-    live._widget_data = copy.deepcopy(live._data)
-    live._widget_layout = copy.deepcopy(live._layout)
+def _plain(figures: Sequence[go.Figure]) -> list[dict]:
+    return [json.loads(f.to_json()) for f in figures]

@@ -65,7 +65,7 @@ class Overlay:
             options=[NOTHING], description="overlay run", tooltip="Lay an earlier run over the present results.",
             style={"description_width": "150px"}, layout=W.Layout(width="520px"),
         )  # fmt: skip
-        self.figure = live.widget(decode.waiting("Two runs", why="Choose an earlier run in the menu."))
+        self.board = live.Board()
         self.table = W.HTML()
         self.shown = W.VBox([], layout=W.Layout(width="100%"))
         self.box = W.VBox([self.menu, self.shown])
@@ -97,7 +97,6 @@ class Overlay:
         time = name[9:15]
         when = f"{time[:2]}:{time[2:4]}:{time[4:]}"
         items = [(f"{n}, now", r.tpot) for n, r in now.items()] + [(f"{n}, {when}", r.tpot) for n, r in then.items()]
-        live.sync(self.figure, decode.tpot(items, title=f"Now and the run of {when}"))
-        live.persist(self.figure)
+        self.board.show([decode.tpot(items, title=f"Now and the run of {when}")])
         self.table.value = words.STYLE + words.table(compare(now, then))
-        self.shown.children = (self.figure, self.table)
+        self.shown.children = (self.board, self.table)

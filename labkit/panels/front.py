@@ -55,8 +55,7 @@ class Front:
         self.doing, self.forecast, self.note = W.HTML(), W.HTML(), W.HTML()
         self.alert = W.HTML()
         self.queued, self.saved = W.HTML(), W.HTML()
-        self.figures = [live.widget(f) for f in panel.figures()]
-        self.captions = [W.HTML() for _ in self.figures]
+        self.board = live.Board(panel.figures())
         self.overlay = Overlay(panel)
         self.lines, self.predicted, self.guess_state = W.HTML(), W.HTML(), W.HTML()
         self._wire()
@@ -83,10 +82,9 @@ class Front:
             [self.run_button, *sweep, self.again_button, self.cancel_button, self.queue_button],
             layout=W.Layout(flex_flow="row wrap"),
         )
-        figures = [w for pair in zip(self.figures, self.captions, strict=True) for w in pair]
         return W.VBox([
             self.strip.box, grid, self.note, actions, self.forecast, W.HBox([self.bar, self.doing]), self.queued,
-            self.alert, *figures, self.overlay.box, W.HBox([self.save_button, self.report_button]), self.saved,
+            self.alert, self.board, self.overlay.box, W.HBox([self.save_button, self.report_button]), self.saved,
         ])  # fmt: skip
 
     def _ask(self) -> W.Widget:
@@ -261,11 +259,7 @@ class Front:
         """Figures and tables from the present results."""
 
         def draw():
-            for widget, caption, figure in zip(self.figures, self.captions, self.panel.figures(), strict=True):
-                live.sync(widget, figure)
-                caption.value = f"<div class='labkit-note'>{html.escape(figure.layout.meta['alt'])}</div>"
-                if final:
-                    live.persist(widget)
+            self.board.show(self.panel.figures())
             e = self.panel.experiment
             if final:
                 self.lines.value = (

@@ -1,5 +1,7 @@
 """Each figure draws what it was given: values, intervals, tiers, and an alt text with the numbers in it."""
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,18 +145,16 @@ def test_arrivals_and_starts():
     assert figure.data[0].y == (0.5,) and figure.data[1].y == (1.0,)
 
 
-def test_a_live_figure_is_updated_in_place_and_remembers_for_a_reload():
-    one = decode.tpot([("baseline", MS[0])])
-    widget = live.widget(one)
-    first = widget.data[0]
-    live.sync(widget, decode.tpot([("baseline", MS[1])]))
-    assert widget.data[0] is first and first.y == (1.5,)  # the same trace: no flicker
-    live.sync(widget, decode.tpot([("baseline", MS[1]), ("kernels", MS[2])]))
-    assert len(widget.data) == 2 and widget.layout.uirevision == "labkit"
-    live.sync(widget, decode.bytes_treemap(ACCOUNT))
-    assert [t.type for t in widget.data] == ["treemap"]
-    live.persist(widget)
-    assert widget._widget_data[0]["type"] == "treemap"
+def test_a_board_holds_what_it_shows_and_sends_plotly_only_when_asked():
+    board = live.Board([decode.tpot([("baseline", MS[0])])])
+    assert board.figures[0]["data"][0]["y"] == [2.0] and len(json.dumps(board.get_state(), default=str)) < 50_000
+    board.show([decode.tpot([("baseline", MS[1])]), decode.bytes_treemap(ACCOUNT)])
+    assert board.figures[0]["data"][0]["y"] == [1.5] and board.figures[1]["data"][0]["type"] == "treemap"
+    sent = []
+    board.send = lambda content, buffers: sent.append((content, len(buffers[0])))
+    board._asked(board, {"kind": "something else"}, [])
+    board._asked(board, {"kind": "plotly"}, [])
+    assert len(sent) == 1 and sent[0][0] == {"kind": "plotly"} and sent[0][1] > 1_000_000
 
 
 @pytest.mark.parametrize(
