@@ -158,8 +158,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--rung", default="baseline", help="setting of the server that is started")
     made.add_argument("--url", help="a server that runs already, with the same model")
     made.add_argument("--prompt-tokens", type=int, default=64)
-    made.add_argument("--output-tokens", type=int, default=256)
-    made.add_argument("--rounds", type=int, default=9)
+    made.add_argument("--output-tokens", type=int, default=768)
+    made.add_argument("--rounds", type=int, default=15)
     made.add_argument("--once", nargs=2, metavar=("REQUEST", "LOG"), help=argparse.SUPPRESS)
     return made
 
