@@ -256,4 +256,13 @@ def test_the_bridge_between_the_accounts():
     oss = per_tensor(shapes.GPT_OSS | {"quantization_config": {"quant_method": "mxfp4"}}, context=0)
     steps = dict(bridge(simple(shapes.GPT_OSS, weight_bits=4), oss))
     assert steps["wider parts among the MXFP4"] == pytest.approx(5 * 4 * (22 + D) * 1.5)
-    assert list(dict(bridge(simple(shapes.QWEN), per_tensor(shapes.QWEN, context=0)))) == ["the head, counted twice"]
+    plain = per_tensor(shapes.QWEN, context=0)
+    assert list(dict(bridge(simple(shapes.QWEN), plain))) == ["the head, counted twice"]
+    # Less than a millionth of the step is no line of its own; padding belongs to the scales.
+    tiny = simple(shapes.QWEN, active_parameters=shapes.QWEN_ACTIVE - 1e-7 * plain.total_bytes)
+    assert list(dict(bridge(tiny, plain))) == ["the head, counted twice"]
+    padded = per_tensor(QUANTISED, context=0)
+    assert dict(bridge(simple(QUANTISED), padded))["block scales and padding"] == pytest.approx(
+        sum(g.scale_bytes + g.padding_bytes for g in padded.groups)
+    )
+    assert padded.group("routed experts").padding_bytes > 0

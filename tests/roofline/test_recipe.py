@@ -47,6 +47,10 @@ PLAIN = dict.fromkeys(BF16, "bf16") | {
             {"dense": "int4-g128", "experts": "int4-g128", "absorbed": "int4-g128"},
         ),
         (
+            {"quant_method": "gptq", "bits": 4, "group_size": 1},
+            {"dense": "int4-g1", "experts": "int4-g1", "absorbed": "int4-g1"},
+        ),
+        (
             {"quant_method": "awq", "bits": 8, "group_size": 64},
             {"dense": "int8-g64", "experts": "int8-g64", "absorbed": "int8-g64"},
         ),
