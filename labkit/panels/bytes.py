@@ -266,9 +266,9 @@ class BytesPanel:
         import ipywidgets as W
         from IPython.display import display
 
-        from labkit.figures.live import widget
+        from labkit.figures.live import Board
 
-        drawn = widget(figure()) if figure is not None else None
+        drawn = Board([figure()]) if figure is not None else None
         note = W.HTML(words.STYLE + words.table(lines()) if lines() else "")
         self._sections.append((figure, drawn, lines, note))
         rows = W.HBox([self._control(n) for n in controls], layout=W.Layout(flex_flow="row wrap"))
@@ -284,13 +284,10 @@ class BytesPanel:
         return self._controls[name]
 
     def _moved(self, name: str, value: object) -> None:
-        from labkit.figures.live import persist, sync
-
         self.at.values[name] = value
         for figure, drawn, lines, note in self._sections:
             if figure is not None:
-                sync(drawn, figure())
-                persist(drawn)
+                drawn.show([figure()])
             note.value = words.STYLE + words.table(lines()) if lines() else ""
 
     def _table(self, lines: Lines) -> None:
