@@ -13,22 +13,20 @@ _HATCH = ("", "/", "\\", "x", "-", "|", "+", ".")
 
 
 def pass_time(table: "pd.DataFrame", *, title: str = "Where the time of one pass goes") -> go.Figure:
-    """Stacked milliseconds by group of kernels, `idle` among them, one bar per profiled server.
+    """Stacked milliseconds of kernel time by group of kernels, one bar per profiled server.
 
     table: rows are groups, columns are servers, values in ms (labkit.verdicts.campaign.profile_table).
     """
     figure = new(
-        title, y="ms per pass",
+        title, y="ms per pass ● measured",
         alt="; ".join(f"{server}: " + ", ".join(f"{g} {v:.2f} ms" for g, v in table[server].items() if v >= 0.005)
                       for server in table) + ".",
         barmode="stack",
     )  # fmt: skip
     for i, group in enumerate(table.index):
-        idle = group == "idle"
         figure.add_bar(
-            x=list(table.columns), y=[float(v) for v in table.loc[group]], name=f"{group} ● measured",
-            marker=dict(color="rgba(128,128,128,0.25)" if idle else series(i).colour,
-                        pattern_shape="x" if idle else _HATCH[(i // 6) % len(_HATCH)]),
+            x=list(table.columns), y=[float(v) for v in table.loc[group]], name=group,
+            marker=dict(color=series(i).colour, pattern_shape=_HATCH[(i // 6) % len(_HATCH)]),
             hovertemplate=f"{group}: %{{y:.3f}} ms<extra>%{{x}}</extra>",
         )  # fmt: skip
     return figure

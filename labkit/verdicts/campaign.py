@@ -5,6 +5,7 @@ import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from labkit.catalog import load_config
@@ -52,6 +53,7 @@ def read(folder: str | Path) -> Record:
     """Read what labkit.batch.campaign wrote (run folders, profile.json, logs.tar.gz). Raises BadInput without a run."""
     folder = Path(folder)
     runs = {p.parent.name: read_run(p.parent) for p in sorted(folder.glob("*/run.json"))}
+    runs = {name: run for name, run in runs.items() if str(run.meta.get("label", "")).startswith("campaign")}
     if not runs:
         raise BadInput("campaign", str(folder), "a folder of run directories")
     profiles = json.loads((folder / "profile.json").read_text()) if (folder / "profile.json").exists() else {}
@@ -66,13 +68,19 @@ def read(folder: str | Path) -> Record:
 
 
 def arms_table(record: Record, load: str) -> pd.DataFrame:
-    """TPOT, interval, spread between server starts, accept length and TTFT of each arm; ms."""
+    """TPOT over steady starts with its interval, accept length, TTFT, and the median of every start; ms.
+
+    * marks a start whose own requests differ by more than 5%; where all are marked, all are counted.
+    """
     rows = []
     for arm in law.arms(record.runs[load].rows, record.source(load)).values():
         rows.append({
-            "arm": arm.name, "TPOT ms": arm.tpot.value * 1e3, "low": arm.tpot.low * 1e3, "high": arm.tpot.high * 1e3,
-            "requests": arm.requests, "starts": len(arm.starts), "between starts": arm.between_starts,
-            "a": arm.accept, "round ms": arm.tpot.value * 1e3 * (arm.accept or 1), "TTFT ms": arm.ttft.value * 1e3,
+            "arm": arm.name, "TPOT ms": arm.steady.value * 1e3, "low": arm.steady.low * 1e3,
+            "high": arm.steady.high * 1e3, "a": arm.accept, "round ms": arm.steady.value * 1e3 * (arm.accept or 1),
+            "TTFT ms": arm.ttft.value * 1e3, "requests": arm.requests,
+            "by start, ms": ", ".join(f"{m * 1e3:.2f}" + ("*" if k in arm.disturbed else "")
+                                      for k, (m, _) in arm.starts.items()),
+            "between starts": arm.between_starts,
         })  # fmt: skip
     return pd.DataFrame(rows).set_index("arm")
 
@@ -86,7 +94,7 @@ def accounts_table(record: Record, load: str, model: str = "ling-3.0-flash") -> 
         head = "fp8" if name == "fp8-head" else "bf16"
         whole = per_tensor(load_config(model), context=context, head=head).total_bytes
         short = simple(load_config(model), head_bits=8 if head == "fp8" else 16).total_bytes
-        seconds = arms[name].tpot.value
+        seconds = arms[name].steady.value
         rows.append({
             "rung": name, "TPOT ms": seconds * 1e3, "per tensor GB": whole / 1e9, "simple GB": short / 1e9,
             "per tensor GB/s": whole / seconds / 1e9, "simple GB/s": short / seconds / 1e9,
@@ -99,7 +107,7 @@ def head_step(record: Record, load: str, model: str = "ling-3.0-flash") -> dict:
     """What the FP8 head saved and what bytes alone predict, s: measured, predicted at copy speed and at the speed
     that the step before reached; error of each predicted TPOT."""
     arms = law.arms(record.runs[load].rows, record.source(load))
-    before, after = arms["kernels"].tpot.value, arms["fp8-head"].tpot.value
+    before, after = arms["kernels"].steady.value, arms["fp8-head"].steady.value
     context = _context(record, load)
     with_bf16 = per_tensor(load_config(model), context=context, head="bf16").total_bytes
     saved = with_bf16 - per_tensor(load_config(model), context=context, head="fp8").total_bytes
@@ -124,14 +132,64 @@ def law_table(record: Record, load: str, plain: str, reference: str) -> pd.DataF
     } for h in sorted(held, key=lambda h: h.accept)]).set_index("arm")  # fmt: skip
 
 
+def rounds_table(record: Record, load: str) -> pd.DataFrame:
+    """Every pass of the engine as it arrived, ms: quantiles of the time between streamed chunks, by arm and start.
+
+    One chunk is one step, or one draft-and-verify round. The 5% quantile is a pass that nothing else delayed.
+    """
+    rows = {}
+    for arm in record.runs[load].arms:
+        mine = [r for r in good(record.runs[load].rows) if r["arm"] == arm]
+        for start in sorted({r.get("start", 0) for r in mine}):
+            gaps = np.concatenate([np.diff(r["chunk_times"]) for r in mine if r.get("start", 0) == start]) * 1e3
+            rows[arm, start] = {"passes": len(gaps), **{f"{q}%": np.percentile(gaps, q) for q in (5, 25, 50, 75, 95)}}
+    return pd.DataFrame(rows).T
+
+
 def profile_table(record: Record) -> pd.DataFrame:
-    """Milliseconds of one pass by group of kernels, with what is idle; one column a profiled stop."""
-    columns = {}
+    """Milliseconds of kernel time in one pass by group of kernels; one column a profiled server."""
+    table = pd.DataFrame({
+        label.split("-", 1)[1]: {k: v * 1e3 for k, v in profile.grouped(got["by_name"]).items()}
+        for label, got in record.profiles.items()
+    }).fillna(0.0)  # fmt: skip
+    ladder = [n for n in RUNGS if n in table]
+    ladder += [n for n in table if n not in ladder]
+    return table.loc[table.max(axis=1).sort_values(ascending=False).index, ladder]
+
+
+def gaps_table(record: Record, load: str = "1k") -> pd.DataFrame:
+    """How much of a pass no kernel runs: the pass as measured without the profiler, less the busy time under it; ms.
+
+    The profiler's own span is no guide: it slows the CPU, and so every wait for it. Kernels overlap, so their sum can
+    exceed the busy time.
+    """
+    arms, rows = law.arms(record.runs[load].rows, record.source(load)), {}
     for label, got in record.profiles.items():
-        groups = {k: v * 1e3 for k, v in profile.grouped(got["by_name"]).items()}
-        columns[label.split("-", 1)[1]] = {**groups, "idle": got["idle_s"] * 1e3}
-    table = pd.DataFrame(columns).fillna(0.0)
-    return table.loc[table.max(axis=1).sort_values(ascending=False).index]
+        server = label.split("-", 1)[1]
+        arm = arms.get(f"{server} a=3.9") or arms[server]
+        seconds = arm.steady.value * (arm.accept or 1)
+        rows[server] = {
+            "pass ms": seconds * 1e3, "kernels": got["kernels_per_step"], "busy ms": got["busy_s"] * 1e3,
+            "sum of kernels ms": sum(e["time_s"] for e in got["by_name"].values()) * 1e3,
+            "gap ms": (seconds - got["busy_s"]) * 1e3, "gap share": 1 - got["busy_s"] / seconds,
+        }  # fmt: skip
+    return pd.DataFrame(rows).T
+
+
+def benchmark_table(record: Record) -> pd.DataFrame:
+    """SGLang's own benchmark beside labkit bench on one server (folder bench); ms. Empty without it."""
+    path = record.folder / "bench" / "sglang_benchmark.json"
+    if not path.exists():
+        return pd.DataFrame()
+    theirs = json.loads(path.read_text())
+    rows = good(read_run(path.parent).rows)
+    mine = {"median TPOT ms": pd.Series([r["tpot_s"] for r in rows]).median() * 1e3,
+            "mean TPOT ms": pd.Series([r["tpot_s"] for r in rows]).mean() * 1e3, "requests": len(rows)}  # fmt: skip
+    other = {"median TPOT ms": theirs["median_tpot_ms"], "mean TPOT ms": theirs["mean_tpot_ms"],
+             "requests": theirs["completed"]}  # fmt: skip
+    table = pd.DataFrame({"labkit bench": mine, "sglang.benchmark.serving": other}).T
+    table["against ours"] = table["median TPOT ms"] / mine["median TPOT ms"] - 1
+    return table
 
 
 def clock_table(record: Record) -> pd.DataFrame:

@@ -11,7 +11,7 @@ import numpy as np
 
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, measured
-from labkit.measure.metrics import accept_length, good
+from labkit.measure.metrics import UNSTABLE, accept_length, good
 from labkit.measure.stats import Interval, median_interval, ratio_interval
 
 DRAWS = 800  # bootstrap draws a ratio; more change the third digit of an interval
@@ -19,19 +19,30 @@ DRAWS = 800  # bootstrap draws a ratio; more change the third digit of an interv
 
 @dataclass(frozen=True)
 class Arm:
-    """One arm of a run. tpot: median over all starts; starts: median TPOT (s) of each server start, in order."""
+    """One arm of a run.
+
+    tpot: median over all starts. steady: over the starts whose own requests agree within UNSTABLE (all starts if none
+    does): a disturbed start only ever adds time. starts: start -> (median TPOT in s, spread within the start).
+    """
 
     name: str
     tpot: Evidence
+    steady: Evidence
     ttft: Evidence
     accept: float | None
     requests: int
-    starts: tuple[float, ...]
+    starts: dict[int, tuple[float, float]]
 
     @property
     def between_starts(self) -> float:
-        """Largest difference between starts over the median; 0 with one start."""
-        return (max(self.starts) - min(self.starts)) / self.tpot.value if len(self.starts) > 1 else 0.0
+        """Largest difference between medians of starts over the median; 0 with one start."""
+        medians = [median for median, _ in self.starts.values()]
+        return (max(medians) - min(medians)) / self.tpot.value
+
+    @property
+    def disturbed(self) -> list[int]:
+        """Starts whose own requests differ by more than UNSTABLE."""
+        return [start for start, (_, spread) in self.starts.items() if spread > UNSTABLE]
 
 
 @dataclass(frozen=True)
@@ -56,17 +67,17 @@ def arms(rows: Iterable[Mapping], source: str) -> dict[str, Arm]:
     out = {}
     for name in dict.fromkeys(r["arm"] for r in used):
         mine = [r for r in used if r["arm"] == name]
-        starts = sorted({r.get("start", 0) for r in mine})
+        starts = _starts(mine)
+        steady = _steady(mine)
         out[name] = Arm(
-            name, _evidence("tpot_s", mine, source), _evidence("ttft_s", mine, source),
-            accept_length(mine), len(mine),
-            tuple(float(np.median([r["tpot_s"] for r in mine if r.get("start", 0) == s])) for s in starts),
+            name, _evidence("tpot_s", mine, source), _evidence("tpot_s", steady, source),
+            _evidence("ttft_s", mine, source), accept_length(mine), len(mine), starts,
         )  # fmt: skip
     return out
 
 
 def gain(rows: Iterable[Mapping], before: str, after: str, source: str) -> Evidence:
-    """TPOT of `before` over TPOT of `after`: above 1 is faster. Interval clustered by repeat."""
+    """TPOT of `before` over TPOT of `after` over steady starts: above 1 is faster. Interval clustered by repeat."""
     ratio = ratio_interval(*_times(rows, before), *_times(rows, after), draws=DRAWS)
     return measured(ratio.median, "1", source, low=ratio.low, high=ratio.high)
 
@@ -90,10 +101,25 @@ def law(rows: Sequence[Mapping], plain: str, speculating: Sequence[str], referen
     return out
 
 
+def _starts(rows: Sequence[Mapping]) -> dict[int, tuple[float, float]]:
+    """start -> (median TPOT, spread within it) of one arm's rows."""
+    by_start: dict[int, list[float]] = {}
+    for row in rows:
+        by_start.setdefault(row.get("start", 0), []).append(row["tpot_s"])
+    return {k: (float(np.median(v)), (max(v) - min(v)) / float(np.median(v))) for k, v in sorted(by_start.items())}
+
+
+def _steady(rows: Sequence[Mapping]) -> list[Mapping]:
+    """One arm's rows without its disturbed starts, or all of them when every start is disturbed."""
+    starts = _starts(rows)
+    return [r for r in rows if starts[r.get("start", 0)][1] <= UNSTABLE] or list(rows)
+
+
 def _times(rows: Iterable[Mapping], arm: str, factor: float = 1.0) -> tuple[list[float], list[int]]:
     mine = [r for r in good(rows) if r["arm"] == arm]
     if not mine:
         raise BadInput("arm", arm, "an arm with good samples")
+    mine = _steady(mine)
     return [r["tpot_s"] * factor for r in mine], [r["repeat"] for r in mine]
 
 

@@ -21,9 +21,22 @@ def _rows(arm, tpot_s, accept=None, starts=(0, 1), n=5, drift=0.0):
 
 def test_starts_are_told_apart():
     got = law.arms(_rows("a", 0.005, drift=0.1), "a run")["a"]
-    assert got.starts == pytest.approx((0.005, 0.0055)) and got.requests == 10
+    assert [m for m, _ in got.starts.values()] == pytest.approx([0.005, 0.0055]) and got.requests == 10
+    assert got.disturbed == []
     assert got.between_starts == pytest.approx(0.1, rel=0.1)
     assert got.tpot.low <= 0.005 and got.tpot.high >= 0.0055 and got.tpot.tier == "measured"
+
+
+def test_a_disturbed_start_is_named_and_kept_out_of_the_steady_median():
+    rows = _rows("a", 0.005)
+    for i, row in enumerate(r for r in rows if r["start"] == 1):
+        row["tpot_s"] *= 1.05 + 0.04 * i
+    got = law.arms(rows, "a run")["a"]
+    assert got.disturbed == [1] and got.steady.value == pytest.approx(0.005) and got.tpot.value > 0.005
+    for row in rows:
+        row["tpot_s"] *= 1 + 0.1 * (row["repeat"] % 2)
+    got = law.arms(rows, "a run")["a"]
+    assert got.disturbed == [0, 1] and got.steady == got.tpot
 
 
 def test_gain_and_cost_have_intervals_around_the_truth():
