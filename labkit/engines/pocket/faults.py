@@ -1,6 +1,11 @@
-"""The faults that can be switched on for teaching, and what each looks like from outside.
+"""The faults that can be switched on for teaching (`--fault NAME`), and what each looks like from outside.
 
-A fault shows only as it would on a real engine: never in a field of its own. What the checks have to go on:
+bare-head             the draft gets the FP8 head's bytes without its scales, as when only a weight tensor is shared
+moe-fallback          the MoE backend that was asked for is silently replaced by the general one
+rewrite-draft-tokens  draft tokens other than steps + 1 at topk 1 are rewritten with only a warning
+ignore-env            environment variables that should change the engine are not read
+
+A fault shows only as it would on a real engine: never in a field of its own, nor in `launch_command`. What there is:
 
 | fault                | `/server_info`                         | log                           | measured            |
 | bare-head            | as if nothing were wrong               | as if nothing were wrong      | a = 1.00, slower    |
@@ -12,13 +17,6 @@ A fault shows only as it would on a real engine: never in a field of its own. Wh
 from collections.abc import Sequence
 
 from labkit.engines.pocket.options import Options
-
-MEANING = {
-    "bare-head": "the draft gets the FP8 head's bytes without its scales, as when only a weight tensor is shared",
-    "moe-fallback": "the MoE backend that was asked for is silently replaced by the general one",
-    "rewrite-draft-tokens": "draft tokens other than steps + 1 at topk 1 are rewritten with only a warning",
-    "ignore-env": "environment variables that should change the engine are not read",
-}
 
 
 def warnings(options: Options, asked_draft_tokens: int | None) -> Sequence[str]:

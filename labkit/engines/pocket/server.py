@@ -73,8 +73,6 @@ def main(argv: Sequence[str] | None = None, engine: Callable | None = None) -> i
 def serve(args: argparse.Namespace, env: Mapping[str, str], engine: Callable | None = None) -> int:
     """As main, from parsed flags; raises BadInput."""
     began = time.perf_counter()
-    logging.raiseExceptions = False      # a log nobody reads any more is no reason to fail or to fill stderr
-    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="[%(asctime)s] %(message)s")
     if args.watch_parent:
         _watch_parent()
     options = engine_options.from_args(args, env)
@@ -98,6 +96,8 @@ def _run(args, options: Options, key: str | None, listener: socket.socket, make_
     from labkit.engines.pocket.http.desk import Desk
     from labkit.engines.pocket.tokenizer import Tokenizer
 
+    logging.raiseExceptions = False      # a log nobody reads any more is no reason to fail or to fill stderr
+    logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="[%(asctime)s] %(message)s")
     tokenizer = Tokenizer(options.model_path)
     try:
         engine = make_engine(options)
@@ -204,13 +204,16 @@ def _name(options: Options) -> str:
 
 
 def _command(argv: Sequence[str]) -> list[str]:
-    """The command line without the key, in either way of writing the flag (abbreviations included)."""
-    out, hide = [], False
+    """The command line as shown to anybody: the key hidden in either way of writing its flag (abbreviations included),
+    and without faults, which no real engine would admit to."""
+    out, hide, drop = [], False, False
     for word in argv:
         name, equals, _ = word.partition("=")
         secret = name.startswith("--api-k") and name != "--api-key-env"
-        out.append("***" if hide else f"{name}=***" if secret and equals else word)
-        hide = secret and not equals
+        fault = len(name) > 3 and "--fault".startswith(name)
+        if not (fault or drop):
+            out.append("***" if hide else f"{name}=***" if secret and equals else word)
+        hide, drop = secret and not equals, fault and not equals
     return out
 
 

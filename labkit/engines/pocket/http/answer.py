@@ -30,7 +30,7 @@ def refusal(e: Exception) -> JSONResponse:
         return error(400, str(e), param=e.field)
     if isinstance(e, Full):
         return error(429, "the queue is full; try again later", kind="rate_limit_error")
-    return error(409, "the server is shutting down", kind="shutdown")
+    return error(503, "the server is shutting down", kind="shutdown")
 
 
 REFUSALS = (BadInput, Full, Closed)

@@ -101,7 +101,7 @@ def test_nothing_leaks_over_many_requests(plain):
             plain.post("/generate", {"input_ids": [20], "sampling_params": {"max_new_tokens": 4}})
     ask(20)
     memory, descriptors, threads = held()
-    ask(200)
+    ask(80)
     after = held()
     assert after[0] - memory < 16 * 2**20 and after[1] <= descriptors + 1 and after[2] <= threads + 1
 
@@ -128,7 +128,7 @@ def test_moe_fallback_shows_in_the_log_only(launch):
     info = server.get("/server_info").json()
     assert info["moe_runner_backend"] == "jit" and "moe_kernels" not in info
     assert "experts for generic backend" in server.text()
-    assert "fault" not in json.dumps({k: v for k, v in info.items() if k != "launch_command"})
+    assert "fault" not in json.dumps(info) and "moe-fallback" not in json.dumps(info)
     server.stop()
 
 

@@ -14,6 +14,8 @@ import httpx
 import psutil
 import pytest
 
+from labkit.engines.pocket.server import main as server_main
+
 SERVER = str(Path(__file__).with_name("reference_engine.py"))
 LONG = {"input_ids": [20, 30], "stream": True,
         "sampling_params": {"temperature": 0, "max_new_tokens": 400, "ignore_eos": True}}
@@ -115,8 +117,14 @@ def test_a_port_in_use_is_named(folder):
     (["--api-key-env", "POCKET_NO_SUCH_VARIABLE"], "printable"),
     (["--max-queued-requests", "0"], "max_queued_requests"),
 ])
-def test_wrong_flags_are_named(folder, flags, said):
-    assert said in fails("--model-path", str(folder), "--port", "0", *flags)
+def test_wrong_flags_are_named(folder, flags, said, capsys):
+    """In this process: each of these is found before there is anything to serve."""
+    try:
+        code = server_main(["--model-path", str(folder), "--port", "0", *flags])
+    except SystemExit as e:
+        code = e.code
+    [line] = capsys.readouterr().err.strip().splitlines()
+    assert code == 2 and said in line
 
 
 def test_an_fp8_head_beside_an_fp32_one_says_why(folder):
