@@ -1,7 +1,7 @@
 """What a model is made of, as counts and shapes: the common language of all architectures."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -77,7 +77,6 @@ class Shape:
     recurrent: int = 0
     convolution: int = 0
     tied: bool = False
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def total_parameters(self) -> int:
