@@ -2,14 +2,13 @@
 
 import pytest
 
-from labkit.engines.config import EngineConfig
-from labkit.engines.pocket.faults import MEANING
+from labkit.engines.config import FAULTS, EngineConfig
 from labkit.verdicts import selfcheck
 from labkit.verdicts.selfcheck import Case
 
 
 def test_every_fault_of_the_engine_has_its_check():
-    assert set(selfcheck.CAUGHT_BY) == set(MEANING)
+    assert set(selfcheck.CAUGHT_BY) == set(FAULTS)
 
 
 def test_summary_counts_misses_and_false_alarms():
