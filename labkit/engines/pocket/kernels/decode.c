@@ -153,7 +153,7 @@ static void speculative_round(Engine *e, Request *r, Round *round) {
 }
 
 void generate(Engine *e, Request *r) {
-    const double start = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_THREAD_CPUTIME_ID);
+    const double start = seconds(CLOCK_MONOTONIC);
     Round *round = malloc(sizeof *round);
     if (!round) { r->finish = FAILED; return; }
     forget(e);
@@ -166,7 +166,7 @@ void generate(Engine *e, Request *r) {
         notify(r);
         round->follow[0] = r->max_new ? r->tokens[0] : 0, round->fresh = 1;
     }
-    const double first = seconds(CLOCK_MONOTONIC);
+    const double first = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_THREAD_CPUTIME_ID);
     e->decoding = true;
     while (r->finish == RUNNING && !cancelled(r)) {
         if (e->set.speculative) speculative_round(e, r, round); else plain_round(e, r, round);

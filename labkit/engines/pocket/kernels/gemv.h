@@ -5,6 +5,11 @@
 
 enum { SCALE_NONE, SCALE_BLOCK, SCALE_ROW };
 
+// Ask for bytes that will be read soon, while other work goes on
+INLINE void fetch(const void *p, size_t bytes) {
+    for (size_t line = 0; line < bytes; line += 64) prefetch_far((const uint8_t *)p + line);
+}
+
 typedef struct {
     const uint8_t *w;       // tiles, one after another
     const float *scale;     // [tiles][k / 128] for SCALE_BLOCK, [rows] for SCALE_ROW
@@ -16,7 +21,8 @@ typedef struct {
 
 #define MOST_SUMS (NV * 4 > 8 ? NV * 4 : 8)      // a constant, because a compiler keeps no variable-length array in registers
 
-// Prefetch the same place in the tiles that come next: the arena is in reading order, so after the last tile comes the next matrix.
+// Prefetch the same place in the tiles that come next (into the second-level cache: it is up to 24 KB away). The arena is in reading
+// order, so after the last tile comes the next matrix.
 #define AHEAD(bytes) ((bytes) < 4096 ? 4096 : (bytes))
 
 // How these are written: GCC keeps an array in registers only if every index is constant before its scalar replacement, and at
@@ -46,7 +52,7 @@ INLINE void fp8_tiles(const uint8_t *w, const float *scale, const int mode, int 
         for (int k = b * FP8_BLOCK; k < end; k += 4) {
             const uint8_t *at = w + (size_t)k * TILE;
             const float *xk = x + k;
-            UNROLL for (int t = 0; t < T; t++) prefetch(at + t * tile + ahead);
+            UNROLL for (int t = 0; t < T; t++) prefetch_far(at + t * tile + ahead);
             if (M <= 2) {       // many tiles, few tokens: decode a vector, use it up
 #define ONE_VECTOR(v) if (v < T * NV) {                                                                              \
                 vf f[4];                                                                                             \
@@ -96,7 +102,7 @@ INLINE void bf16_tiles(const uint8_t *w, const float *scale, const int mode, int
             const float *xk = x + k;
             vi q[NV * 8];
             vf f[NV * 8];
-            UNROLL for (int t = 0; t < T; t++) prefetch(at + t * tile + ahead);
+            UNROLL for (int t = 0; t < T; t++) prefetch_far(at + t * tile + ahead);
             if (M <= 2) {
 #define ONE_PAIR(v) if (v < T * NV) {                                                                                \
                 vi pair = vi_load(at + v / NV * tile + v % NV * VL * 4);                                             \

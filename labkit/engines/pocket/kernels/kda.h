@@ -6,20 +6,22 @@
 
 typedef struct { const float *decay, *key, *change; } Update;
 
-// One read of the state does everything: apply the waiting updates, write the result to `to` (when given), and with the
-// new token's decay compute p = k^T S and r = S^T q. Its own update then waits, and o = r + (k . q) change.
+// A state is kept as it is read: [value columns in strips of COLUMNS vectors][key][columns of the strip].
+// One read does everything: apply the waiting updates, write the result to `to` (when given), and with the new token's decay
+// compute p = k^T S and r = S^T q. Its own update then waits, and o = r + (k . q) change.
 INLINE void read_state(const float *from, float *to, const Update *waiting, const int n, const float *decay, const float *key,
                        const float *query, float *p, float *r) {
     for (int c = 0; c < HEAD_DIM; c += COLUMNS * VL) {
         vf ps[COLUMNS], rs[COLUMNS];
         UNROLL for (int v = 0; v < COLUMNS; v++) ps[v] = rs[v] = vf_zero();
         for (int i = 0; i < HEAD_DIM; i++) {
+            const int row = c * HEAD_DIM + i * COLUMNS * VL;
             vf s[COLUMNS];
-            UNROLL for (int v = 0; v < COLUMNS; v++) s[v] = vf_load(from + i * HEAD_DIM + c + v * VL);
+            UNROLL for (int v = 0; v < COLUMNS; v++) s[v] = vf_load(from + row + v * VL);
             for (int u = 0; u < n; u++)
                 UNROLL for (int v = 0; v < COLUMNS; v++)
                     s[v] = vf_fma(vf_set1(waiting[u].key[i]), vf_load(waiting[u].change + c + v * VL), s[v] * vf_set1(waiting[u].decay[i]));
-            if (to) UNROLL for (int v = 0; v < COLUMNS; v++) vf_store(to + i * HEAD_DIM + c + v * VL, s[v]);
+            if (to) UNROLL for (int v = 0; v < COLUMNS; v++) vf_store(to + row + v * VL, s[v]);
             UNROLL for (int v = 0; v < COLUMNS; v++) {
                 vf d = s[v] * vf_set1(decay[i]);
                 ps[v] = vf_fma(vf_set1(key[i]), d, ps[v]);
@@ -52,6 +54,7 @@ INLINE void l2_normalise(float *x, float by) { scaled(x, by / sqrtf(dot(x, x, HE
 static void kda_head(Engine *e, Room *room, int layer, int head) {
     Kda *a = &e->kda[layer];
     const Pass *pass = &e->pass;
+    fetch(e->kda[layer].state[head + e->set.threads < HEADS ? head + e->set.threads : head], sizeof a->state[0]);
     const int c = head * HEAD_DIM, now = e->parity, before = !now;
     const float rate = floats(e, layer, SLOT_DECAY_RATE)[head], *bias = floats(e, layer, SLOT_DECAY_BIAS) + c;
     const uint16_t *w_beta = (const uint16_t *)at(e, layer, SLOT_BETA) + head * HIDDEN;
@@ -106,9 +109,11 @@ static void kda(Engine *e, int layer, int id) {
     const int m = e->pass.m;
     const Mat in = mat(e, layer, SLOT_ATTN_IN, KDA_ROWS, HIDDEN), out = mat(e, layer, SLOT_ATTN_OUT, HIDDEN, WIDTH);
     int first, end;
+    fetch_first(&in, id, e->set.threads);
     normalise(e, room, layer, SLOT_INPUT_NORM, m);
     part(in.tiles, id, e->set.threads, &first, &end);
     dense(e, &in, first, end, room->hx[0], 2 * HIDDEN, e->kda[layer].projected[0], KDA_ROWS, m);
+    fetch(e->kda[layer].state[id], sizeof e->kda[layer].state[0]);
     barrier(e);
     for (int head = id; head < HEADS; head += e->set.threads) kda_head(e, room, layer, head);
     barrier(e);

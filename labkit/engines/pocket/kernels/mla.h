@@ -103,6 +103,7 @@ static void mla(Engine *e, int layer, int id) {
     const Mat k_up = mat(e, layer, SLOT_K_UP, HEADS * KV_RANK, HEAD_DIM), v_up = mat(e, layer, SLOT_V_UP, WIDTH, KV_RANK);
     uint16_t *cache = e->kv[layer == NEXTN ? MLA_LAYERS : layer / MLA_EVERY];
     int first, end;
+    fetch_first(&in, id, parts);
     normalise(e, room, layer, SLOT_INPUT_NORM, m);
     part(in.tiles, id, parts, &first, &end);
     dense(e, &in, first, end, room->hx[0], 2 * HIDDEN, e->y[0], ldy, m);

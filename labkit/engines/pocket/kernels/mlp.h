@@ -8,6 +8,15 @@ INLINE void dense(const Engine *e, const Mat *w, int first, int end, const float
     else gemv_fp8(w, first, end, x, ldx, y, ldy, m);
 }
 
+// The first tiles of a matrix that is about to be read: its kernel asks only for what follows them.
+INLINE void fetch_first(const Mat *w, int id, int parts) {
+    const size_t tile = (size_t)w->k * TILE;
+    int first, end;
+    part(w->tiles, id, parts, &first, &end);
+    fetch(w->scale, 1024);
+    fetch(w->w + first * tile, tile * SIDE_BY_SIDE(1));
+}
+
 // The layer's input, normalised, into this thread's room: h, and hx = h * FP8_X for the dense matrices.
 static void normalise(Engine *e, Room *room, int layer, int slot, int m) {
     for (int t = 0; t < m; t++) {
@@ -27,6 +36,7 @@ static void dense_mlp(Engine *e, int layer, int id) {
     const int m = e->pass.m;
     const Mat up = mat(e, layer, SLOT_GATE_UP, 2 * DENSE_INTER, HIDDEN), down = mat(e, layer, SLOT_DOWN, HIDDEN, DENSE_INTER);
     int first, end;
+    fetch_first(&up, id, e->set.threads);
     normalise(e, room, layer, SLOT_POST_NORM, m);
     part(up.tiles, id, e->set.threads, &first, &end);
     dense(e, &up, first, end, room->hx[0], 2 * HIDDEN, e->y[0], sizeof e->y[0] / 4, m);
@@ -46,6 +56,8 @@ static void route(Engine *e, Room *room, int layer, Share *share) {
     const float *bias = floats(e, layer, SLOT_ROUTER_BIAS);
     gemv_f32(&router, 0, router.tiles, room->h[0], HIDDEN, room->logits[0], ROUTER_ROWS, m);
     for (int i = 0; i < EXPERTS; i++) share[i].tokens = 0;
+    const Mat up = mat(e, layer, SLOT_GATE_UP, 2 * SHARED_INTER, HIDDEN);
+    fetch_first(&up, 0, 1);
     for (int t = 0; t < m; t++) {
         float *score = room->logits[t], choice[ROUTER_ROWS], sum = 0;
         bool chosen[EXPERTS] = {false};
@@ -85,6 +97,7 @@ static void moe(Engine *e, int layer, int id) {
     const Mat up = mat(e, layer, SLOT_GATE_UP, 2 * SHARED_INTER, HIDDEN), down = mat(e, layer, SLOT_DOWN, HIDDEN, SHARED_INTER);
     Share share[EXPERTS];
     int list[EXPERTS], n = 0, first, end, slot = 0;
+    fetch(at(e, layer, SLOT_ROUTER), ROUTER_ROWS * HIDDEN * 4);
     normalise(e, room, layer, SLOT_POST_NORM, m);
     route(e, room, layer, share);
     if (e->recording && id == 0) record(e, layer, share);

@@ -57,7 +57,8 @@ static void head_job(Engine *e, int id) {
     const int slot = reduced ? SLOT_DRAFT_HEAD : SLOT_HEAD, kind = e->head_kind & 3;
     const Mat w = mat(e, WHOLE, slot, e->head_rows, HIDDEN);
     int first, end;
-    for (int t = 0; t < e->head_m; t++) scaled(e->head_in + (size_t)t * HIDDEN, kind == HEAD_FP8 ? FP8_X : FP8_X, room->hx[t], HIDDEN);
+    fetch_first(&w, id, e->set.threads);
+    for (int t = 0; t < e->head_m; t++) scaled(e->head_in + (size_t)t * HIDDEN, FP8_X, room->hx[t], HIDDEN);
     part(w.tiles, id, e->set.threads, &first, &end);
     if (kind == HEAD_FP8) gemv_fp8_rows(&w, first, end, room->hx[0], 2 * HIDDEN, e->logits[0], VOCAB, e->head_m);
     else gemv_bf16(&w, first, end, room->hx[0], 2 * HIDDEN, e->logits[0], VOCAB, e->head_m);

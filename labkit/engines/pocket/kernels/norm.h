@@ -41,16 +41,14 @@ INLINE void quantise(const float *x, int8_t *q, float *scale, int32_t *bias, int
         vf top = vf_zero();
         for (int i = 0; i < 32; i += VL) top = vf_max(top, (vf)((vi)vf_load(x + i) & vi_set1(0x7fffffff)));
         float most = vf_largest(top), inverse = most > 0 ? 127.0f / most : 0;
-        vi sum = vi_set1(0);
-        for (int i = 0; i < 32; i += VL) {
-            vi r = vi_from(vf_load(x + i) * vf_set1(inverse));
-            sum += r;
-            int32_t lane[VL];
-            memcpy(lane, &r, sizeof r);
-            for (int j = 0; j < VL; j++) q[i + j] = (int8_t)lane[j];
+        vi sum = vi_set1(0), r[32 / VL];
+        UNROLL for (int i = 0; i < 32 / VL; i++) {
+            r[i] = vi_from(vf_load(x + i * VL) * vf_set1(inverse));
+            sum += r[i];
         }
+        store_int8(q, r);
         int32_t total = 0;
-        for (int j = 0; j < VL; j++) total += sum[j];
+        UNROLL for (int j = 0; j < VL; j++) total += sum[j];
         scale[g] = most / 127.0f * 0.5f;
         bias[g] = 12 * total;
     }

@@ -18,7 +18,9 @@ static int argmax(const float *x, int n) {
     vf best = vf_set1(-INFINITY);
     for (int i = 0; i < n; i += VL) best = vf_max(vf_load(x + i), best);
     float top = vf_largest(best);
-    for (int i = 0; i < n; i++) if (x[i] == top) return i;
+    for (int i = 0; i < n; i += VL)
+        if (vi_any(vf_load(x + i) == vf_set1(top)))
+            for (int j = i;; j++) if (x[j] == top) return j;
     return 0;       // nothing comparable (a broken head): some token
 }
 

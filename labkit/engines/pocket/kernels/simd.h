@@ -75,21 +75,6 @@ INLINE void fp8_decode(vi q, vf out[4]) {
 INLINE vf bf16_0(vi q) { return (vf)(q << 16); }
 INLINE vf bf16_1(vi q) { return (vf)(q & vi_set1((int32_t)0xffff0000)); }
 
-INLINE float vf_sum(vf v) {
-    float s[VL];
-    memcpy(s, &v, sizeof v);
-    for (int half = VL / 2; half; half /= 2)
-        for (int i = 0; i < half; i++) s[i] += s[i + half];
-    return s[0];
-}
-INLINE float vf_largest(vf v) {
-    float s[VL], m;
-    memcpy(s, &v, sizeof v);
-    m = s[0];
-    for (int i = 1; i < VL; i++) m = s[i] > m ? s[i] : m;
-    return m;
-}
-
 // exp to about 1 ulp: 2^n times a degree-6 polynomial on |r| <= ln2/2; below -87 it gives 0
 INLINE vf vf_exp(vf x) {
     x = vf_min(x, vf_set1(88.0f));

@@ -11,7 +11,24 @@ INLINE vi vi_from(vf a) { return (vi)_mm256_cvtps_epi32((__m256)a); }
 INLINE vf vf_from(vi a) { return (vf)_mm256_cvtepi32_ps((__m256i)a); }
 INLINE vi vi_from_u16(const void *p) { return (vi)_mm256_cvtepu16_epi32(_mm_loadu_si128(p)); }
 INLINE vi vi_from_u8(const void *p) { return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64(p)); }
+INLINE float vf_sum(vf a) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128((__m256)a), _mm256_extractf128_ps((__m256)a, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+INLINE float vf_largest(vf a) {
+    __m128 s = _mm_max_ps(_mm256_castps256_ps128((__m256)a), _mm256_extractf128_ps((__m256)a, 1));
+    s = _mm_max_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
+}
+INLINE int vi_any(vi a) { return _mm256_movemask_ps((__m256)a); }
+INLINE void store_int8(int8_t *q, const vi r[4]) {      // 32 integers of -127 .. 127
+    __m256i lo = _mm256_packs_epi32((__m256i)r[0], (__m256i)r[1]), hi = _mm256_packs_epi32((__m256i)r[2], (__m256i)r[3]);
+    __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    _mm256_storeu_si256((void *)q, _mm256_permutevar8x32_epi32(_mm256_packs_epi16(lo, hi), order));
+}
 INLINE void prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+INLINE void prefetch_far(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
 INLINE void relax(void) { _mm_pause(); }
 
 // One group of 32 weights for 8 rows: out[m] = sum over k of 2 * e2m1 * x, exact integers. A group is 4 x 64 bytes (16 rows x 4

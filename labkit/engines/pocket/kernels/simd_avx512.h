@@ -11,7 +11,14 @@ INLINE vi vi_from(vf a) { return (vi)_mm512_cvtps_epi32((__m512)a); }
 INLINE vf vf_from(vi a) { return (vf)_mm512_cvtepi32_ps((__m512i)a); }
 INLINE vi vi_from_u16(const void *p) { return (vi)_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)); }
 INLINE vi vi_from_u8(const void *p) { return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128(p)); }
+INLINE float vf_sum(vf a) { return _mm512_reduce_add_ps((__m512)a); }
+INLINE float vf_largest(vf a) { return _mm512_reduce_max_ps((__m512)a); }
+INLINE int vi_any(vi a) { return _mm512_movepi32_mask((__m512i)a); }
+INLINE void store_int8(int8_t *q, const vi r[2]) {      // 32 integers of -127 .. 127
+    for (int i = 0; i < 2; i++) _mm_storeu_si128((void *)(q + 16 * i), _mm512_cvtepi32_epi8((__m512i)r[i]));
+}
 INLINE void prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
+INLINE void prefetch_far(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
 INLINE void relax(void) { _mm_pause(); }
 
 // Intel cores take a slow path for subnormal operands, so here e4m3 becomes a normal float at once: exponents above 0 by

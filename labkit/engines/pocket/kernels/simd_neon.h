@@ -11,7 +11,15 @@ INLINE vi vi_from(vf a) { return (vi)vcvtnq_s32_f32((float32x4_t)a); }
 INLINE vf vf_from(vi a) { return (vf)vcvtq_f32_s32((int32x4_t)a); }
 INLINE vi vi_from_u16(const uint16_t *p) { return (vi)vmovl_u16(vld1_u16(p)); }
 INLINE vi vi_from_u8(const uint8_t *p) { return (vi){p[0], p[1], p[2], p[3]}; }
+INLINE float vf_sum(vf a) { return vaddvq_f32((float32x4_t)a); }
+INLINE float vf_largest(vf a) { return vmaxvq_f32((float32x4_t)a); }
+INLINE int vi_any(vi a) { return vmaxvq_u32((uint32x4_t)a) != 0; }
+INLINE void store_int8(int8_t *q, const vi r[8]) {      // 32 integers of -127 .. 127
+    for (int i = 0; i < 8; i += 2)
+        vst1_s8(q + 4 * i, vmovn_s16(vcombine_s16(vmovn_s32((int32x4_t)r[i]), vmovn_s32((int32x4_t)r[i + 1]))));
+}
 INLINE void prefetch(const void *p) { __builtin_prefetch(p); }
+INLINE void prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); }
 INLINE void relax(void) { __asm__ volatile("yield"); }
 
 // See simd_avx2.h for the layout; the dot product here takes signed tables, so there is no offset to take back.

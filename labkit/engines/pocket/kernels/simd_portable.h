@@ -10,7 +10,14 @@ INLINE vi vi_from(vf a) { return __builtin_convertvector(vf_round(a), vi); }
 INLINE vf vf_from(vi a) { return __builtin_convertvector(a, vf); }
 INLINE vi vi_from_u16(const uint16_t *p) { return (vi){p[0], p[1], p[2], p[3]}; }
 INLINE vi vi_from_u8(const uint8_t *p) { return (vi){p[0], p[1], p[2], p[3]}; }
+INLINE float vf_sum(vf a) { return (a[0] + a[2]) + (a[1] + a[3]); }
+INLINE float vf_largest(vf a) { float x = a[0] > a[1] ? a[0] : a[1], y = a[2] > a[3] ? a[2] : a[3]; return x > y ? x : y; }
+INLINE int vi_any(vi a) { return a[0] | a[1] | a[2] | a[3]; }
+INLINE void store_int8(int8_t *q, const vi r[8]) {      // 32 integers of -127 .. 127
+    for (int i = 0; i < 32; i++) q[i] = (int8_t)r[i / 4][i % 4];
+}
 INLINE void prefetch(const void *p) { __builtin_prefetch(p); }
+INLINE void prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); }
 INLINE void relax(void) {}
 
 // See simd_avx2.h for the layout.
