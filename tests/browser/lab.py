@@ -49,7 +49,7 @@ def jupyterlab(work: Path, *, parameters: dict[str, str], theme: str = "JupyterL
     shutil.copytree(ROOT / "notebooks", root / "notebooks", ignore=shutil.ignore_patterns(".ipynb_checkpoints"))
     shutil.copytree(ROOT / "params", root / "params")
     for notebook in (root / "notebooks").glob("*.ipynb"):
-        notebook.write_text(_with_parameters(notebook.read_text(encoding="utf-8"), parameters), encoding="utf-8")
+        notebook.write_text(with_parameters(notebook.read_text(encoding="utf-8"), parameters), encoding="utf-8")
     settings = work / "settings" / "@jupyterlab" / "apputils-extension"
     settings.mkdir(parents=True)
     (settings / "notification.jupyterlab-settings").write_text('{"fetchNews": "false", "checkForUpdates": false}')
@@ -83,7 +83,7 @@ def jupyterlab(work: Path, *, parameters: dict[str, str], theme: str = "JupyterL
             os.killpg(server.pid, signal.SIGKILL)
 
 
-def _with_parameters(text: str, parameters: dict[str, str]) -> str:
+def with_parameters(text: str, parameters: dict[str, str]) -> str:
     """Replace the defaults of `name: type = default  # help` lines inside the notebook's JSON."""
     import json
 

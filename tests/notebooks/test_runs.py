@@ -1,0 +1,132 @@
+"""Notebooks run headless on the real engine, and what they leave is checked as data, not as pictures."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from labkit.measure import metrics
+from labkit.records import read_run
+
+ROOT = Path(__file__).parents[2]
+QUICK = {"count": 2, "repeats": 2, "warmup": 1, "output_tokens": 24}
+# What each notebook needs instead, the arms it must leave, and how many requests each.
+CASES = {
+    "00_start_here": ({"count": 1}, ["baseline"]),
+    "02_baseline": ({}, ["baseline"]),
+    "03_humming": ({}, ["baseline", "kernels"]),
+    "04_fp8_head": ({}, ["baseline", "kernels", "fp8-head"]),
+    "05_mtp": ({"longest": 2, "steps": 2, "workload": "repetitive"}, ["plain", "mtp 1/1/2", "mtp 2/1/3"]),
+    "06_silent_fallback": ({"workload": "repetitive"}, ["plain", "mtp, healthy", "mtp, head broken"]),
+    "07_real_load": ({}, ["baseline", "all three"]),
+    "08_long_context": (
+        {"max_context": 2048, "workload": "synthetic", "count": 1, "output_tokens": 16},
+        ["plain at 1K", "mtp at 1K", "plain at 2K", "mtp at 2K"],
+    ),
+}
+
+
+def labkit_run(names, tmp_path, own):
+    """`labkit run` as a person calls it; (process, run directory)."""
+    import yaml
+
+    params = tmp_path / "params.yaml"
+    params.write_text(yaml.safe_dump({**QUICK, "out_dir": str(tmp_path / "out"), "notebooks": own}))
+    env = {k: v for k, v in os.environ.items() if k != "JPY_SESSION_NAME"}
+    env |= {"LABKIT_STATIC": "0", "LABKIT_RUNTIME_DIR": str(tmp_path / "lock")}
+    done = subprocess.run(
+        [sys.executable, "-m", "labkit.cli", "run", *names, "-f", str(params), "--json"],
+        cwd=ROOT, env=env, capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def check(name, document, tmp_path):
+    outcome = next(o for o in document["notebooks"] if o["name"] == name)
+    assert outcome["status"] == "ok" and outcome["summary"].startswith(name)
+    arms = CASES[name][1]
+    (record,) = sorted((Path(document["directory"]) / "records").glob(f"*-{name}"))
+    run = read_run(record)
+    assert run.arms == arms and run.meta["status"] == "finished" and run.meta["parameters"]["repeats"] == 2
+    for arm in arms:
+        rows = [r for r in run.arm(arm) if r["repeat"] >= 0]
+        count = run.meta["parameters"]["count"]
+        assert len(rows) == 2 * count and all(r["status"] == "ok" and r["cached_tokens"] == 0 for r in rows), arm
+        # TPOT by its definition, from the row's own times.
+        for r in rows:
+            assert r["tpot_s"] == pytest.approx((r["latency_s"] - r["ttft_s"]) / (r["output_tokens"] - 1))
+        assert run.meta["summary"][arm]["tpot_s"] == pytest.approx(metrics.summarise(rows, seed=1)["tpot_s"])
+    same: dict[str, list[list[str]]] = {}
+    for arm in arms:  # arms of one load got the same prompts
+        asked = [r["prompt_sha256"] for r in sorted(run.arm(arm), key=lambda r: (r["repeat"], r["index"]))]
+        same.setdefault(arm.rpartition(" at ")[2] if " at " in arm else "", []).append(asked[-2 * count :])
+    assert all(a == group[0] for group in same.values() for a in group)
+    nb = nbformat.read(outcome["path"], as_version=4)
+    outputs = [o for c in nb.cells for o in c.get("outputs", [])]
+    figures = [o for o in outputs if "application/vnd.plotly.v1+json" in o.get("data", {})]
+    assert figures and nb.metadata.labkit.status == "ok" and "widgets" not in nb.metadata
+    assert not any("Nothing measured yet" in json.dumps(f) for f in figures)
+    return run
+
+
+def test_first_light_leaves_record_notebook_and_report(tmp_path):
+    document = labkit_run(["02_baseline"], tmp_path, {"02_baseline": CASES["02_baseline"][0]})
+    run = check("02_baseline", document, tmp_path)
+    info = run.described("baseline")["server_info"]
+    assert info["engine"] == "pocket" and info["moe_runner_backend"] == "generic"
+    for word in ("TPOT", "byte floor", "utilisation U", "accept length", "n/a", "● measured", "◇ derived"):
+        assert word in document["notebooks"][0]["summary"]
+    report = Path(document["report"]).read_text(encoding="utf-8")
+    assert report.count("plotly.js v") == 1 and "utilisation U" in report and "<td>workload</td>" in report
+
+
+@pytest.mark.parametrize("name", ["03_humming", "05_mtp", "06_silent_fallback"])
+def test_comparisons_on_the_engine(name, tmp_path):
+    run = check(name, labkit_run([name], tmp_path, {name: CASES[name][0]}), tmp_path)
+    if name == "06_silent_fallback":
+        broken = metrics.accept_length([r for r in run.arm("mtp, head broken") if r["repeat"] >= 0])
+        healthy = metrics.accept_length([r for r in run.arm("mtp, healthy") if r["repeat"] >= 0])
+        assert broken < 1.2 < healthy
+    if name == "05_mtp":
+        assert "distinct experts" in run.meta["summary"]
+
+
+@pytest.mark.slow
+def test_the_whole_book_runs_and_is_gathered(tmp_path):
+    own = {n: o for n, (o, _) in CASES.items()}
+    document = labkit_run([*CASES, "09_report"], tmp_path, own)
+    for name in CASES:
+        check(name, document, tmp_path)
+    gathered = document["notebooks"][-1]["summary"]
+    assert "03_humming: kernels" in gathered and "ladder" in gathered
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*CASES, "09_report"])
+def test_sources_run_under_nbval(name, tmp_path):
+    """Cells of the sources as they are, with the sources' own defaults made small by a copy."""
+    sys.path.insert(0, str(ROOT / "tests" / "browser"))
+    from lab import with_parameters
+
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "params").mkdir()
+    small = {k: repr(v) for k, v in {**QUICK, **(CASES.get(name, ({}, []))[0])}.items()}
+    text = (ROOT / f"notebooks/{name}.ipynb").read_text(encoding="utf-8")
+    copy = tmp_path / "notebooks" / f"{name}.ipynb"
+    copy.write_text(with_parameters(text, small), encoding="utf-8")
+    env = {k: v for k, v in os.environ.items() if k != "JPY_SESSION_NAME"}
+    env |= {"LABKIT_STATIC": "0", "LABKIT_RUNTIME_DIR": str(tmp_path / "lock")}
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval-lax", "--nbval-current-env",
+            "--nbval-cell-timeout", "200", "--nbval-sanitize-with", str(Path(__file__).with_name("nbval_sanitize.cfg")),
+            "--rootdir", str(tmp_path), str(copy),
+        ],
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=280,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:]
