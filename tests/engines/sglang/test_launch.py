@@ -50,7 +50,7 @@ def test_simulated_accept_length_is_an_environment_variable():
     assert env["SGLANG_SIMULATE_ACC_LEN"] == "2.68" and env["SGLANG_SIMULATE_ACC_TOKEN_MODE"] == "real-draft-token"
 
 
-@pytest.mark.parametrize("log", ["baseline", "humming", "mtp", "trap"])
+@pytest.mark.parametrize("log", ["baseline", "humming", "fp8-head", "mtp", "trap"])
 def test_phases_appear_in_order_in_recorded_logs(recorded, log):
     lines = recorded(log).splitlines()
     at = [next(i for i, line in enumerate(lines) if re.search(p.pattern, line)) for p in launch.PHASES]
@@ -58,7 +58,7 @@ def test_phases_appear_in_order_in_recorded_logs(recorded, log):
     assert "fired up" in lines[at[-1]]
 
 
-@pytest.mark.parametrize("log", ["baseline", "humming", "mtp", "trap"])
+@pytest.mark.parametrize("log", ["baseline", "humming", "fp8-head", "mtp", "trap"])
 def test_a_log_without_failure_is_not_explained(recorded, log):
     assert launch.explain(recorded(log)) is None
 
@@ -124,3 +124,15 @@ def test_a_planted_key_reaches_no_record_and_no_log(scripted, tmp_path, monkeypa
 
 def _value(argv, flag):
     return argv[argv.index(flag) + 1]
+
+
+def test_starts_at_once_may_publish_at_once(tmp_path, monkeypatch):
+    """Seen on an H200: two starts that published ownership together took each other's file away and one was lost."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from labkit.engines import owner
+
+    monkeypatch.setenv("LABKIT_RUNTIME_DIR", str(tmp_path))
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda n: [owner.publish([{"n": n}]) for _ in range(50)], range(8)))
+    assert not list(tmp_path.glob("*.part")) and (tmp_path / "engine.json").exists()
