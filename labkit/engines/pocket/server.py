@@ -50,8 +50,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag("--api-key-env", metavar="NAME", help="environment variable that holds the key")
     flag("--enable-metrics", action="store_true", help="accepted for SGLang's sake; /metrics is always there")
     flag("--max-queued-requests", type=int, default=256, help="requests that may wait before new ones get 429")
-    flag("--stream-pace", type=float, default=0.004, metavar="SECONDS",
-         help="least time between two chunks of a stream after the first (default 0.004; 0: a chunk for every step)")
+    flag("--stream-pace", type=float, default=0.01, metavar="SECONDS",
+         help="least time between two chunks of a stream after the first (default 0.01; 0: a chunk for every step)")
     flag("--watch-parent", action="store_true", help="end when the process that started this one ends")
     engine_options.add_flags(parser)
 
