@@ -1,6 +1,7 @@
 """A campaign's records as tables: what a report shows of a machine that is no longer there."""
 
 import json
+import re
 import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from labkit.verdicts.checks import configuration
 from labkit.verdicts.observed import Observed
 
 RUNGS = ("baseline", "kernels", "fp8-head")
+_HEAD_CHECK = r"lm_head check: relative error ([\d.]+), top-1 agreement ([\d.]+), M=1 and M=4 same tokens ([\d.]+)"
 WITHIN = 0.03  # how near a prediction from bytes must come where bytes bind
 
 
@@ -223,6 +225,14 @@ def checks_table(record: Record, load: str = "1k") -> pd.DataFrame:
         for check in configuration(Observed(arm["server_info"], log, mine, env), expect, config):
             rows.append({"server": server, **check.as_dict()})
     return pd.DataFrame(rows)
+
+
+def head_checks(record: Record) -> pd.DataFrame:
+    """The FP8 head against FP32 on the GPU, as the plugin logged it at each load: relative error, top-1 agreement, and
+    the share of hidden states for which one and four tokens at once gave the same token."""
+    found = {stop: re.search(_HEAD_CHECK, text) for stop, text in record.logs.items()}
+    names = ["relative error", "top-1 agreement", "M=1 and M=4 same"]
+    return pd.DataFrame({s: dict(zip(names, map(float, m.groups()), strict=True)) for s, m in found.items() if m}).T
 
 
 def starts_table(record: Record) -> pd.DataFrame:

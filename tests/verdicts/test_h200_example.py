@@ -54,3 +54,9 @@ def test_records_hold_no_key_and_no_folder_of_the_machine_they_were_merged_on():
         assert "/work" not in text and "admin_api_key" not in text, path
         document = json.loads(text)
         assert document
+
+
+def test_the_head_s_numbers_came_from_the_gpu(record):
+    table = campaign.head_checks(record)
+    assert len(table) >= 8 and (table["M=1 and M=4 same"] == 1.0).all()
+    assert table["relative error"].max() < 0.05 and table["top-1 agreement"].min() > 0.9
