@@ -101,7 +101,7 @@ def _section(name: str, nb: nbformat.NotebookNode, figures: list[dict]) -> str:
                 parts.append(
                     f"<details class='code'><summary>code</summary><pre>{html.escape(cell.source)}</pre></details>"
                 )
-            parts += [_output(o, state, figures) for o in cell.get("outputs", [])]
+            parts += [_output(o, state, figures) for o in merged(cell.get("outputs", []))]
     if not shown:
         parts.insert(1, _parameters(nb))
     return "\n".join([*parts, "</section>"])
@@ -167,6 +167,19 @@ def table(head: list[str], rows: list[tuple]) -> str:
     top = "".join(f"<th>{html.escape(str(h))}</th>" for h in head)
     body = "".join("<tr>" + "".join(f"<td>{html.escape(str(v))}</td>" for v in row) + "</tr>" for row in rows)
     return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def merged(outputs: list) -> list:
+    """Outputs with neighbouring pieces of one stream joined: a kernel cuts them wherever it flushes."""
+    out: list = []
+    for output in outputs:
+        last = out[-1] if out else {}
+        pair = (last, output)
+        if all(o.get("output_type") == "stream" for o in pair) and last.get("name") == output.get("name"):
+            out[-1] = {**last, "text": "".join(last["text"]) + "".join(output["text"])}
+        else:
+            out.append(output)
+    return out
 
 
 def _output(output: dict, state: dict, figures: list[dict]) -> str:

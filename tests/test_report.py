@@ -85,6 +85,13 @@ def test_words_of_outputs_are_kept_and_escaped(text):
     assert 'role="alert"' in text
 
 
+def test_pieces_of_one_stream_become_one_block():
+    pieces = [new_output("stream", name="stdout", text=t) for t in ("a\n", "b\n")]
+    nb = new_notebook(cells=[new_code_cell("x", outputs=[*pieces, new_output("stream", name="stderr", text="c")])])
+    shown = report.render([("x", nb)])
+    assert '<pre class="stdout">a\nb\n</pre>' in shown and '<pre class="stderr">c</pre>' in shown
+
+
 def test_figures_have_their_alt_text(text):
     assert text.count('aria-label="An &quot;alt&quot; &lt;text&gt;"') == 2 and text.count('id="figure-1"') == 1
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import nbformat
 
+from labkit import report
 from labkit.batch import schema
 from labkit.errors import BadInput, LabError
 
@@ -90,8 +91,6 @@ def run(
         outcome = _execute(notebook, directory / notebook.name, values, cell_timeout_s)
         say(f"{notebook.stem}: {outcome.status} after {outcome.seconds:.0f} s")
         done.outcomes.append(outcome)
-    from labkit import report
-
     done.report = report.write(directory)
     return done
 
@@ -157,6 +156,8 @@ def _finish(outcome: Outcome) -> None:
         return
     nb = nbformat.read(outcome.path, as_version=4)
     for cell in nb.cells:
+        if cell.cell_type == "code":
+            cell["outputs"] = [nbformat.from_dict(o) for o in report.merged(cell.outputs)]
         if cell.cell_type == "code" and "summary" in cell.metadata.get("tags", []):
             for output in cell.get("outputs", []):
                 text = output.get("text") or output.get("data", {}).get("text/plain", "")

@@ -115,8 +115,9 @@ class Panel:
     def summary_text(self) -> str:
         if not any(r.used for r in self.results.values()):
             return "Nothing measured yet: press Run above, then run this cell again."
-        record = f"\nrecord: {self.record}" if self.record else ""
-        return words.plain(self.lines(), self.experiment.name) + record
+        notes = [f"note: {w}" for w in self.experiment.warnings(self.results)]
+        notes += [f"record: {self.record}"] if self.record else []
+        return "\n".join([words.plain(self.lines(), self.experiment.name), *notes])
 
     def _run_headless(self) -> None:
         sweep = bool(self.experiment.sweep())

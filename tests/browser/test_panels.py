@@ -1,0 +1,172 @@
+"""A person's way through a notebook in real JupyterLab: run all, guess, sliders by keyboard, run, cancel, reload,
+overlay, save, export, a crash. One Lab for all of it, because starting one takes longer than using it."""
+
+import json
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import lab as driver  # noqa: E402
+
+pytest.importorskip("playwright")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(driver.CHROMIUM is None, reason="no Chromium"),
+]
+QUICK = {"count": "2", "repeats": "2", "warmup": "1", "output_tokens": "32"}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as p:
+        chromium = p.chromium.launch(executable_path=driver.CHROMIUM, args=driver.FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory):
+    with driver.jupyterlab(tmp_path_factory.mktemp("lab"), parameters=QUICK) as running:
+        yield running
+
+
+@pytest.fixture
+def open_notebook(browser, lab):
+    opened = []
+
+    def start(name):
+        tab = browser.new_page(viewport={"width": 1300, "height": 1600})
+        page = driver.Page(tab, lab, name)
+        opened.append(page)
+        page.open()
+        return page
+
+    yield start
+    for page in opened:
+        page.settle()
+        page.tab.close()
+
+
+def done(page):
+    return page.until(lambda: [n for n in page.notes() if n.startswith("done in")], timeout_s=150, note="the run")
+
+
+def test_a_person_walks_through_the_baseline(open_notebook, lab):
+    page = open_notebook("02_baseline")
+    assert page.run_all(120) == []
+    page.until(lambda: page.traces(0), note="the first figure")
+    assert not page.measured(0)
+    said = " ".join(page.notes())
+    assert "about" in said and "requests" in said and "These settings start the engine" in said
+
+    # A guess comes before the prediction.
+    assert any("appears here once your guess" in n for n in page.notes())
+    page.press("Commit guess")
+    page.until(lambda: any(n.startswith("Committed") for n in page.notes()), note="the guess")
+    page.until(lambda: any("guess" in t["name"] for t in page.traces(0)), note="the guess in the figure")
+
+    # Cancel in the middle of a request.
+    page.slider("output tokens").focus()
+    for _ in range(60):
+        page.tab.keyboard.press("ArrowRight")
+    page.until(lambda: page.tab.locator(".widget-readout", has_text="992").count(), note="the slider's new value")
+    page.press("Run")
+    page.until(lambda: any("repeat 1" in n for n in page.notes()), timeout_s=120, note="a first request")
+    page.press("Cancel")
+    page.until(lambda: "cancelled" in page.notes(), timeout_s=15, note="the cancel")
+
+    # Back by keyboard, and a whole run; points arrive while it runs.
+    page.slider("output tokens").focus()
+    page.tab.keyboard.press("Home")
+    least = page.tab.locator(".widget-readout", has_text=re.compile("^16$"))
+    page.until(lambda: least.count(), note="the slider at 16")
+    page.press("Run")
+    done(page)
+    first = page.until(lambda: page.measured(0), note="the measured point")
+    assert "● measured" in page.tab.locator(".labkit-table").last.inner_text()
+
+    # Measure again adds passes.
+    page.press("Measure again")
+    page.until(lambda: any("8 requests in 4 repeats" in t for t in tables(page)), timeout_s=120, note="more repeats")
+    done(page)
+
+    # Save, and papermill's own reader finds the slider's value.
+    page.press("Save parameters")
+    path = written(page)
+    assert re.search(r"^output_tokens: 16$", Path(lab.root / "notebooks" / path).read_text(), re.M)
+
+    # Export.
+    page.command("docmanager:save")
+    page.press("Export report")
+    html = (lab.root / "notebooks" / written(page, ".html")).read_text(encoding="utf-8")
+    assert html.count("plotly.js v") == 1 and "baseline ● measured" in html.replace("\\u25cf", "●")
+
+    # Overlay an earlier run.
+    menu = page.tab.locator("select").last
+    options = [o for o in menu.locator("option").all_inner_texts() if "02_baseline" in o]
+    assert len(options) >= 2
+    menu.select_option(options[-1])
+    page.until(lambda: any("now" in t["name"] for t in page.traces(4)), note="the overlay's figure")
+
+    # After a reload of the page the kernel is alive and the figure shows what it showed.
+    before = page.measured(0)
+    assert before and first
+    page.command("docmanager:save")
+    page.tab.wait_for_timeout(1000)
+    page.tab.reload()
+    page.until(lambda: page.measured(0) == before, timeout_s=90, note="the figure after a reload")
+    assert page.errors == []
+
+
+def tables(page):
+    return page.tab.locator(".labkit-table").all_inner_texts()
+
+
+def written(page, suffix=".yaml"):
+    def line():
+        return [n for n in page.notes() if n.startswith("written:") and n.endswith(suffix)]
+
+    return page.until(line, note="a file")[0].removeprefix("written: ")
+
+
+def test_a_crashed_engine_shows_its_log_and_the_notebook_goes_on(open_notebook, lab):
+    page = open_notebook("03_humming")
+    assert page.run_all(120) == []
+    page.press("Run")
+    page.until(lambda: any("repeat 1" in n for n in page.notes()), timeout_s=120, note="a first request")
+    owner = json.loads((lab.root.parent / "lock" / "engine.json").read_text())
+    for engine in owner["engines"]:
+        os.kill(engine["pid"], signal.SIGKILL)
+    page.until(lambda: page.tab.locator("[role=alert]").count(), timeout_s=30, note="the alert")
+    assert "killed by signal 9" in page.tab.locator("[role=alert]").first.inner_text()
+    page.press("Run")
+    done(page)
+    assert len(page.until(lambda: page.measured(0), note="both arms")) == 2
+    assert page.errors == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_every_notebook_draws_in_both_themes(browser, tmp_path, theme):
+    quick = {**QUICK, "max_context": "2048"}
+    with driver.jupyterlab(tmp_path, parameters=quick, theme=theme) as running:
+        for source in sorted((driver.ROOT / "notebooks").glob("[0-9]*.ipynb")):
+            tab = browser.new_page(viewport={"width": 1300, "height": 1600})
+            page = driver.Page(tab, running, source.stem)
+            page.open()
+            assert page.run_all(200) == [], source.stem
+            if source.stem != "09_report":
+                page.until(lambda page=page: page.traces(0), note=f"{source.stem}: a figure")
+                ink = tab.evaluate("() => getComputedStyle(document.querySelector('.gtitle')).fill")
+                assert ink == ("rgb(36, 41, 47)" if "Light" in theme else "rgb(230, 232, 235)"), source.stem
+            assert page.errors == [], source.stem
+            page.settle()
+            tab.close()
