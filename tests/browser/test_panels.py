@@ -110,10 +110,11 @@ def test_a_person_walks_through_the_baseline(open_notebook, lab):
     assert html.count("plotly.js v") == 1 and "baseline ● measured" in html.replace("\\u25cf", "●")
 
     # Overlay an earlier run.
-    menu = page.tab.locator("select").last
-    options = [o for o in menu.locator("option").all_inner_texts() if "02_baseline" in o]
-    assert len(options) >= 2
-    menu.select_option(options[-1])
+    menu = page.tab.locator(".widget-dropdown", has_text="overlay run").locator("select")
+    texts = menu.locator("option").evaluate_all("all => all.map(o => o.textContent)")
+    records = [t for t in texts if "02_baseline" in t]
+    assert len(records) >= 2
+    menu.select_option(label=records[-1])
     page.until(lambda: any("now" in t["name"] for t in page.traces(4)), note="the overlay's figure")
 
     # After a reload of the page the kernel is alive and the figure shows what it showed.

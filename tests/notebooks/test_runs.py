@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from structure import outputs as outputs_of
 
 from labkit.measure import metrics
 from labkit.records import read_run
@@ -71,6 +72,10 @@ def check(name, document, tmp_path):
     figures = [o for o in outputs if "application/vnd.plotly.v1+json" in o.get("data", {})]
     assert figures and nb.metadata.labkit.status == "ok" and "widgets" not in nb.metadata
     assert not any("Nothing measured yet" in json.dumps(f) for f in figures)
+    committed = ROOT / f"outputs/examples/pocket/{name}.ipynb"
+    if committed.exists():
+        # The committed set has the structure that the sources produce today.
+        assert outputs_of(nbformat.read(committed, as_version=4)) == outputs_of(nb)
     return run
 
 

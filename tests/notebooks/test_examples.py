@@ -1,0 +1,46 @@
+"""The committed executed set: small, complete, without traces of a machine, and made from today's sources."""
+
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+from structure import PLOTLY, outputs, sources
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "outputs/examples/pocket"
+NAMES = sorted(p.stem for p in (ROOT / "notebooks").glob("[0-9]*.ipynb"))
+
+
+def example(name):
+    return nbformat.read(EXAMPLES / f"{name}.ipynb", as_version=4)
+
+
+def test_the_set_is_whole_and_small():
+    assert sorted(p.stem for p in EXAMPLES.glob("*.ipynb")) == NAMES
+    assert sum(p.stat().st_size for p in EXAMPLES.rglob("*") if p.is_file()) < 10_000_000
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_was_made_from_the_sources_of_today(name):
+    source = nbformat.read(ROOT / f"notebooks/{name}.ipynb", as_version=4)
+    assert sources(example(name)) == sources(source)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_ran_through_and_has_a_picture_beside_each_figure(name):
+    nb = example(name)
+    assert nb.metadata.labkit.status == "ok" and "widgets" not in nb.metadata
+    shown = [o for c in nb.cells for o in c.get("outputs", [])]
+    assert not [o for o in shown if o.output_type == "error"]
+    figures = [o for o in shown if PLOTLY in o.get("data", {})]
+    assert figures and all(len(o.data["image/png"]) > 2000 for o in figures)
+    assert sum(map(len, outputs(nb))) > 2
+    assert not any("Nothing measured yet" in o.get("data", {}).get("text/plain", "") for o in shown)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_names_no_machine_path_and_no_secret(name):
+    text = (EXAMPLES / f"{name}.ipynb").read_text(encoding="utf-8")
+    assert not re.search(r"(^|[\s\"'(=])/(root|home|work|tmp|Users)/\w", text)
+    assert "Bearer " not in text
