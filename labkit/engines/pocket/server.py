@@ -171,10 +171,12 @@ def _bind(host: str, port: int) -> socket.socket:
     if not 0 <= port <= 65535:
         raise BadInput("port", port, "0 (pick one) to 65535")
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP, flags=socket.AI_PASSIVE)[0]
     except OSError as e:
         raise BadInput("host", host, f"an address of this machine ({e})") from e
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With the protocol named: asyncio switches Nagle's algorithm off only then, and a chunk must not wait for an ACK.
+    listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)

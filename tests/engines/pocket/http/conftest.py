@@ -125,3 +125,15 @@ def server(start) -> Server:
 def slow_server(start) -> Server:
     """A token takes 20 ms here, so that there is time to hang up."""
     return start(env={"POCKET_TEST_STEP_S": "0.02"})
+
+
+@pytest.fixture(scope="session")
+def launch(start, c_folder):
+    """As `start`, with the C engine."""
+    return lambda *flags, **more: start(*flags, program=("-m", "labkit.engines.pocket"), model=c_folder, **more)
+
+
+@pytest.fixture(scope="session")
+def plain(launch) -> Server:
+    """The C engine without speculation, for all tests that leave it as they found it."""
+    return launch()

@@ -14,6 +14,7 @@ import httpx
 import psutil
 import pytest
 
+from labkit.engines.pocket.server import _bind
 from labkit.engines.pocket.server import main as server_main
 
 SERVER = str(Path(__file__).with_name("reference_engine.py"))
@@ -169,6 +170,14 @@ def test_no_key_is_ever_shown(locked, start):
 def test_it_listens_on_this_machine_only(server):
     connections = psutil.Process(server.process.pid).net_connections()
     assert {c.laddr.ip for c in connections if c.status == "LISTEN"} == {"127.0.0.1"}
+
+
+def test_chunks_do_not_wait_for_acknowledgements():
+    """asyncio turns Nagle's algorithm off only on sockets that name their protocol, accepted ones inherit it."""
+    with _bind("127.0.0.1", 0) as listener:
+        listener.listen()
+        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+            assert accepted.proto == socket.IPPROTO_TCP
 
 
 def test_info(server):

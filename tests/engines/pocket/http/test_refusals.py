@@ -143,14 +143,14 @@ def held(server) -> tuple[int, int]:
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(requests())
-def test_no_request_breaks_the_server(server, request):
-    send_and_check(server.client, *request)
+def test_no_request_breaks_the_server(plain, request):
+    send_and_check(plain.client, *request)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_ten_thousand_requests_break_nothing_and_leave_nothing(start):
-    server = start()
+def test_ten_thousand_requests_break_nothing_and_leave_nothing(launch):
+    server = launch()
     seen: list[int] = []
     before: list[tuple[int, int]] = []
 
