@@ -188,3 +188,17 @@ def test_a_foreign_model_is_named(copy):
 def test_no_compiler_says_what_to_install(c_folder, tmp_path):
     line = fails(c_folder, "--kernel-cache", str(tmp_path / "cache"), env={"PATH": str(tmp_path), "CC": ""})
     assert "gcc" in line and "ziglang" in line
+
+
+def test_labkit_serve_is_the_same_server(c_folder, tmp_path):
+    """With --json its ready line is a document; a wrong flag is one line and exit code 2."""
+    labkit = [sys.executable, "-m", "labkit.cli", "serve", "--model-path", str(c_folder), "--port", "0"]
+    with subprocess.Popen([*labkit, "--json"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            ready = json.loads(next(line for line in process.stdout if line.startswith("{")))
+            assert ready["pid"] == process.pid
+            assert httpx.get(ready["url"] + "/server_info").json()["engine"] == "pocket"
+        finally:
+            process.terminate()
+    done = subprocess.run([*labkit, "--threads", "9"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("labkit serve: threads: got 9")

@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+import socket
 
 import httpx
 import psutil
@@ -168,3 +170,44 @@ def test_ten_thousand_requests_break_nothing_and_leave_nothing(launch):
     assert descriptors - before[0][1] <= 4
     assert server.post("/flush_cache", None).status_code == 200      # nothing runs, nothing waits
     assert server.stop() == 0
+
+
+# ---------------------------------------------------------------- not even HTTP
+
+RAW = [
+    b"\x00\xff" * 50, b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"POST /generate HTTP/1.1\r\n\r\n",
+    b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: -5\r\n\r\n",
+    b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nContent-Length: 20\r\n\r\n{}",
+    b"POST /generate HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
+    b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 100_000 + b"\r\n\r\n", b"GET /\xff\xfe HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"POST /generate HTTP/1.0\r\nContent-Length: 2\r\n\r\n{}",
+    b"POST /generate HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
+]
+
+
+@pytest.mark.parametrize("data", RAW)
+def test_raw_bytes(plain, data):
+    """Each gets an answer below 500 or a closed connection, and the server serves on."""
+    url = httpx.URL(plain.url)
+    with socket.create_connection((url.host, url.port), timeout=10) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        try:
+            while piece := connection.recv(4096):
+                answer += piece
+        except ConnectionResetError:
+            pass
+    for status in re.findall(rb"HTTP/1\.1 (\d{3})", answer):
+        assert int(status) < 500
+    assert plain.get("/health").status_code == 200
+    assert plain.post("/flush_cache", None).status_code == 200
+
+
+def test_half_a_request_holds_nobody_up(plain):
+    url = httpx.URL(plain.url)
+    with socket.create_connection((url.host, url.port)) as stuck:
+        stuck.sendall(b"POST /generate HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        answer = plain.post("/generate", {"input_ids": [20], "sampling_params": {"max_new_tokens": 1}})
+        assert answer.status_code == 200
