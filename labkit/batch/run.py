@@ -75,7 +75,8 @@ def run(
     """Execute each notebook with the given parameters (and `over` above all of them) and write `report.html`.
 
     Every value is checked before the first kernel starts (BadInput). A notebook that fails does not stop the next; its
-    file says so in `metadata.labkit`. The kernels work in the run's directory, so records land in `records/` there.
+    file says so in `metadata.labkit`. Records land in `records/` of the run's directory; paths in
+    parameters count from the working directory, as they do for every other command.
     """
     names = schema.unknown(notebooks, {**given, **(over or {})})
     if names:
@@ -86,7 +87,7 @@ def run(
     done = Run(directory)
     for notebook, values in plans:
         if "out_dir" in schema.parameters_of(notebook):
-            values = {**values, "out_dir": "records"}
+            values = {**values, "out_dir": str(directory / "records")}
         say(f"{notebook.stem}: started {datetime.now():%H:%M:%S}")
         outcome = _execute(notebook, directory / notebook.name, values, cell_timeout_s)
         say(f"{notebook.stem}: {outcome.status} after {outcome.seconds:.0f} s")
@@ -135,7 +136,7 @@ def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int) -> O
         with _headless():
             papermill.execute_notebook(
                 str(source), str(target), parameters=values, kernel_name="python3", language="python",
-                cwd=str(target.parent), execution_timeout=cell_timeout_s, progress_bar=False,
+                execution_timeout=cell_timeout_s, progress_bar=False,
                 extra_arguments=["--IPKernelApp.log_level=ERROR"],
                 stdout_file=sys.stderr, stderr_file=sys.stderr,
             )  # fmt: skip

@@ -1,17 +1,21 @@
 """What a notebook's experiment is: its settings, what it measures, what it predicts, and how it reads the results."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 
+from labkit.engines.config import EngineConfig
 from labkit.evidence import Evidence
 from labkit.figures import decode
-from labkit.panels.machine import bandwidth
+from labkit.panels import machine
 from labkit.panels.results import Arm, Result
 from labkit.panels.settings import Guess, Setting, checked
 from labkit.panels.words import Line
 from labkit.params import Params, load_params
+
+if TYPE_CHECKING:
+    from labkit.roofline.account import Account
 
 WORKLOAD = Setting(
     "workload", "load", "choice", "What the engine is asked to write; acceptance differs by load.",
@@ -37,12 +41,12 @@ class Experiment:
 
     def __init__(self, **parameters: Any):
         self.given = dict(parameters)
-        machine = parameters.pop("machine", "this")
+        where = parameters.pop("machine", "this")
         guess = parameters.pop("guess", None)
         own = {s.name for s in self.settings}
         checks = {s.name: _check(s) for s in self.settings if s.name not in Params.__dataclass_fields__}
         self.params = load_params(parameters, also=checks)
-        self.machine = machine
+        self.machine = where
         self.guessed = self.guess.check(guess) if self.guess is not None else None
         everything = {
             **{n: getattr(self.params, n) for n in own & set(Params.__dataclass_fields__)},
@@ -60,8 +64,9 @@ class Experiment:
                 s = Setting(s.name, s.label, s.kind, s.tip, choices=(*s.choices, v), restarts=s.restarts)
             elif v is None:
                 continue
-            elif s.kind in ("int", "float") and isinstance(v, (int, float)) and s in LOAD_SETTINGS and v > s.high:
-                s = Setting(s.name, s.label, s.kind, s.tip, s.low, v, s.step, restarts=s.restarts)
+            elif s in LOAD_SETTINGS and isinstance(v, (int, float)) and not s.low <= v <= s.high:
+                # labkit.params has checked it; the slider starts where the parameters say.
+                s = Setting(s.name, s.label, s.kind, s.tip, min(s.low, v), max(s.high, v), s.step, restarts=s.restarts)
             out.append(s)
         self.settings = tuple(out)
         return self.settings
@@ -107,9 +112,26 @@ class Experiment:
         return Arm(name, title, config, replaced(self.params, engine=config, **{**own, **changes}))
 
     @property
+    def model(self) -> str:
+        """Where the model's config.json is, for the accounts (labkit.panels.machine.model_of)."""
+        return machine.model_of(self.params)
+
+    def account_of(self, config: EngineConfig, *, context: int, tokens: int = 1) -> "Account":
+        """Bytes of one step under a configuration of this model."""
+        return machine.account(config, context=context, tokens=tokens, model=self.model)
+
+    def round_bytes(self, config: EngineConfig, *, context: int, steps: int, tokens: int) -> Evidence:
+        """Bytes of one draft-and-verify round."""
+        return machine.round_bytes(config, context=context, steps=steps, tokens=tokens, model=self.model)
+
+    def active_parameters(self) -> Evidence:
+        """Parameters that one token uses."""
+        return machine.active_parameters(self.model)
+
+    @property
     def bandwidth(self) -> Evidence:
         """What memory sustains on the machine of this experiment, B/s."""
-        return bandwidth(self.machine, self.params.engine.threads)
+        return machine.bandwidth(self.machine, self.params.engine.threads)
 
     def warnings(self, results: Mapping[str, Result]) -> list[str]:
         """Why single results may not be trusted."""

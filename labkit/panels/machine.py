@@ -1,12 +1,15 @@
 """The machine and the model under an experiment: bandwidth with its tier, and the byte account of a configuration."""
 
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit.engines.config import EngineConfig
+from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived, spec
 
 if TYPE_CHECKING:
+    from labkit.params import Params
     from labkit.roofline.account import Account
 
 
@@ -25,25 +28,42 @@ def bandwidth(machine: str, threads: int = 1) -> Evidence:
     return found.sustained or found.bandwidth
 
 
-def account(config: EngineConfig, *, context: int, tokens: int = 1, model: str | None = None) -> "Account":
+def model_of(params: "Params") -> str:
+    """Where the config.json of the model under test is: the engine's model where that is a catalog id or a path, else
+    the tokenizer's folder (an engine may be told a hub id, whose files lie elsewhere). Raises BadInput."""
+    from labkit import catalog
+
+    name = params.engine.model
+    if name in catalog.catalog().models or Path(name).exists():
+        return name
+    folder = Path(params.tokenizer or "")
+    folder = folder.parent if folder.suffix == ".json" else folder
+    if params.tokenizer and (folder / "config.json").exists():
+        return str(folder)
+    raise BadInput(
+        "engine.model", name, "a catalog id or a folder; with a hub id, tokenizer: the folder of its config.json"
+    )
+
+
+def account(config: EngineConfig, *, context: int, model: str, tokens: int = 1) -> "Account":
     """Bytes of one step under this configuration. tokens: positions that the step computes at once."""
     from labkit import catalog
     from labkit.roofline.account import per_tensor
 
     return per_tensor(
-        catalog.load_config(model or config.model), context=context, head="fp8" if config.fp8_lm_head else "bf16",
+        catalog.load_config(model), context=context, head="fp8" if config.fp8_lm_head else "bf16",
         tokens=tokens,
     )  # fmt: skip
 
 
-def round_bytes(config: EngineConfig, *, context: int, steps: int, tokens: int, model: str | None = None) -> Evidence:
+def round_bytes(config: EngineConfig, *, context: int, steps: int, tokens: int, model: str) -> Evidence:
     """Bytes of one draft-and-verify round: one verify step of `tokens` positions and `steps` draft passes."""
     from labkit import catalog
     from labkit.roofline.account import draft_pass
 
     verify = account(config, context=context, tokens=tokens, model=model)
     head = "fp8" if config.fp8_lm_head else "bf16"
-    draft = draft_pass(catalog.load_config(model or config.model), context=context, head=head)
+    draft = draft_pass(catalog.load_config(model), context=context, head=head)
     total = verify.total_bytes + steps * draft.total_bytes
     return derived(
         total, "B", f"verify {verify.total_bytes / 1e6:.2f} MB + {steps} drafts of {draft.total_bytes / 1e6:.2f} MB",
@@ -58,11 +78,11 @@ def reported(result: str, metric: str) -> Evidence:
     return catalog.result(result).metrics[metric]
 
 
-def active_parameters(config: EngineConfig) -> Evidence:
+def active_parameters(model: str) -> Evidence:
     """Parameters that one token uses, from the model's config (derived)."""
     from labkit import catalog
     from labkit.roofline.account import simple
 
-    found = catalog.load_config(config.model)
+    found = catalog.load_config(model)
     value = simple(found).active_parameters
     return derived(value, "param", "sum of the tensors that one token uses", (spec(1, "token", found.source),))

@@ -117,9 +117,10 @@ class Runner:
             return sum(r["latency_s"] for r in rows) / len(rows) + 0.02, True
         tokens = arm.params.output_tokens or workloads.loads.FREE_LENGTH / 2
         try:
-            from labkit.panels.machine import account
+            from labkit.panels.machine import account, model_of
 
-            step = account(arm.config, context=(arm.params.prompt_tokens or 200) + int(tokens / 2)).total_bytes
+            context = (arm.params.prompt_tokens or 200) + int(tokens / 2)
+            step = account(arm.config, context=context, model=model_of(arm.params)).total_bytes
         except LabError:
             step = 30e6
         prefill = (arm.params.prompt_tokens or 200) * step / 40e9

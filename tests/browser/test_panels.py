@@ -124,6 +124,8 @@ def test_a_person_walks_through_the_baseline(open_notebook, lab):
     page.tab.wait_for_timeout(1000)
     page.tab.reload()
     page.until(lambda: page.measured(0) == before, timeout_s=90, note="the figure after a reload")
+    page.press("Stop engine")
+    page.until(lambda: any("no engine runs" in n for n in page.notes()), note="the engine's end")
     assert page.errors == []
 
 

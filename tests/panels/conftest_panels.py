@@ -58,8 +58,9 @@ def rows(arm, tpot_s, *, accept=None, steps=3, prompt_tokens=100, output=64, sta
         for index in range(2):
             own = tpot_s * (1 + 0.01 * (repeat - 1) + 0.004 * index)
             row = {
-                "arm": arm, "repeat": repeat, "index": index, "status": "ok", "error": None, "workload": "word-problems",
-                "seed": 1, "prompt_tokens": prompt_tokens, "output_tokens": output, "cached_tokens": 0, "ttft_s": 0.02,
+                "arm": arm, "repeat": repeat, "index": index, "status": "ok", "error": None,
+                "workload": "word-problems", "seed": 1,
+                "prompt_tokens": prompt_tokens, "output_tokens": output, "cached_tokens": 0, "ttft_s": 0.02,
                 "latency_s": 0.02 + own * (output - 1), "tpot_s": own, "accept_length": None, "verify_ct": None,
                 "histogram": None, "started_unix": start + 3 * repeat + index, "fixed_length": True,
                 "chunk_times": [0.02, 0.02 + own * (output - 1)], "chunk_tokens": [1, output],

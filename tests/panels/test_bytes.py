@@ -117,13 +117,13 @@ def test_live_sliders_move_every_section(monkeypatch):
     p.read()
     p.context()
     (_, first, _, note), (_, second, _, _) = p._sections
-    before = first.data[0].x, second.data[-1].y
+    before = first.figures[0]["data"][0]["x"], second.figures[0]["data"][-1]["y"]
     p._controls["context"].value = p._controls["context"].max
     assert p.at.context == p._controls["context"].max
-    assert first.data[0].x != before[0]
+    assert first.figures[0]["data"][0]["x"] != before[0]
     assert "context 262,144 tokens" in note.value
     p._controls["machine"].value = "h200"
-    assert second.data[-1].y != before[1] and "H200" in note.value
+    assert second.figures[0]["data"][-1]["y"] != before[1] and "H200" in note.value
 
 
 @pytest.mark.parametrize(

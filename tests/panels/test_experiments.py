@@ -44,7 +44,8 @@ def measured(experiment):
         accept = None
         if speculative is not None:
             accept = 1.0 if arm.config.faults else 1 + 0.8 * speculative.steps
-        out[arm.name] = result(arm, times.get(arm.name, 1e-3), accept=accept, start=1000.0 + 20 * i, compile_seconds=0.4)
+        time = times.get(arm.name, 1e-3)
+        out[arm.name] = result(arm, time, accept=accept, start=1000.0 + 20 * i, compile_seconds=0.4)
     return out
 
 
@@ -86,7 +87,7 @@ def test_moved_sliders_are_what_is_saved(parameters):
 @pytest.mark.parametrize("bad", [{"repeats": "banana"}, {"guess": -1}, {"machine": 3}, {"steps": 99}, {"nonsense": 1}])
 def test_bad_parameters_are_named(parameters, bad):
     with pytest.raises(BadInput) as e:
-        make(Mtp, parameters, **{**MTP, **bad}).bandwidth
+        assert make(Mtp, parameters, **{**MTP, **bad}).bandwidth
     assert next(iter(bad)) in str(e.value)
 
 
@@ -187,3 +188,11 @@ def test_contexts_double_and_bytes_grow_with_them(parameters):
 def test_real_load_lets_the_model_stop_by_itself(parameters):
     e = RealLoad(**{k: v for k, v in parameters.items() if k != "output_tokens"})
     assert all(a.params.output_tokens is None for a in e.arms())
+
+
+def test_the_account_reads_the_tokenizers_folder_when_the_model_is_a_hub_id(parameters, model):
+    hub = {**parameters, "engine": {"engine": "sglang", "model": "somebody/a-model"}}
+    known = make(Kernels, {**hub, "tokenizer": model})
+    assert known.account_of(known.arms()[0].config, context=9).total_bytes > 1e6
+    with pytest.raises(BadInput, match="tokenizer"):
+        assert make(Kernels, hub).model

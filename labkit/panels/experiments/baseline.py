@@ -7,7 +7,6 @@ import plotly.graph_objects as go
 from labkit.engines import ladder
 from labkit.evidence import Evidence, measured
 from labkit.figures import decode, runs
-from labkit.panels import machine
 from labkit.panels.experiment import Experiment, present, waiting
 from labkit.panels.results import Arm, Result
 from labkit.panels.settings import Guess
@@ -38,7 +37,7 @@ class Baseline(Experiment):
     def account(self, results: Mapping[str, Result]):
         """The step's bytes at the present context; None where the model's config is not here (an attached server)."""
         config = self.arms()[0].config
-        return None if config.engine == "attach" else machine.account(config, context=self._context(results))
+        return None if config.engine == "attach" else self.account_of(config, context=self._context(results))
 
     def floor(self, results: Mapping[str, Result]) -> Evidence | None:
         """Seconds below which no token can go on this machine."""
@@ -74,8 +73,8 @@ class Baseline(Experiment):
     def _roofline(self, found: list[Result]) -> go.Figure:
         if not found:
             return waiting("Roofline")
-        active = machine.active_parameters(found[0].arm.config)
-        account = machine.account(found[0].arm.config, context=found[0].context).evidence()
+        active = self.active_parameters()
+        account = self.account_of(found[0].arm.config, context=found[0].context).evidence()
         # Two FLOP for each parameter and token.
         points = [(r.name, floors.intensity(active, account), _flops(active, r.tpot)) for r in found]
         return decode.roofline(points, self.bandwidth)

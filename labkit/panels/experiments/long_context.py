@@ -7,7 +7,6 @@ import plotly.graph_objects as go
 from labkit.engines import ladder
 from labkit.evidence import Evidence
 from labkit.figures import runs, speculation
-from labkit.panels import machine
 from labkit.panels.experiment import COUNT, OUTPUT, REPEATS, Experiment, waiting
 from labkit.panels.results import Arm, Result, cost, speedup
 from labkit.panels.settings import Guess, Setting
@@ -69,19 +68,19 @@ class LongContext(Experiment):
 
     def floor(self, n: int) -> Evidence:
         config = ladder.rung(self.params.engine, "fp8-head")
-        return floors.floor_s(machine.account(config, context=n).evidence(), self.bandwidth)
+        return floors.floor_s(self.account_of(config, context=n).evidence(), self.bandwidth)
 
     def byte_cost(self, n: int) -> Evidence:
         """c by bytes at a context."""
         config = ladder.rung(self.params.engine, "mtp")
         s = config.speculative
-        whole = machine.round_bytes(config, context=n, steps=s.steps, tokens=s.draft_tokens)
-        return whole / machine.account(config, context=n).evidence()
+        whole = self.round_bytes(config, context=n, steps=s.steps, tokens=s.draft_tokens)
+        return whole / self.account_of(config, context=n).evidence()
 
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         last = self.contexts()[-1]
         config = ladder.rung(self.params.engine, "fp8-head")
-        ends = [machine.account(config, context=n) for n in (LEAST, last)]
+        ends = [self.account_of(config, context=n) for n in (LEAST, last)]
         return [
             (f"bytes of a step at {_k(LEAST)}", ends[0].evidence(), f"KV {ends[0].kv_bytes / 1e6:.2f} MB of it"),
             (f"bytes of a step at {_k(last)}", ends[1].evidence(), f"KV {ends[1].kv_bytes / 1e6:.2f} MB of it"),

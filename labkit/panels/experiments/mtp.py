@@ -97,8 +97,8 @@ class Mtp(Experiment):
             else (self.params.prompt_tokens or 150) + (self.values.get("output_tokens") or 256) // 2
         )
         config = self.plain_config()
-        whole = machine.round_bytes(config, context=context, steps=s.steps, tokens=s.draft_tokens)
-        return whole / machine.account(config, context=context).evidence()
+        whole = self.round_bytes(config, context=context, steps=s.steps, tokens=s.draft_tokens)
+        return whole / self.account_of(config, context=context).evidence()
 
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         s = self.draft()
@@ -164,7 +164,7 @@ class Mtp(Experiment):
     def _experts(self, results: Mapping[str, Result]) -> go.Figure:
         from labkit import catalog
 
-        fields = catalog.load_config(self.params.engine.model).fields
+        fields = catalog.load_config(self.model).fields
         n, k = fields["num_experts"], fields["num_experts_per_tok"]
         inputs = (count(n, "expert", "experts"), count(k, "expert", "experts per token"))
         most = max([2, *(_tokens(r) for r in self.drafted(results)), *self.counted])

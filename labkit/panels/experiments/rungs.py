@@ -35,7 +35,7 @@ class Rungs(Experiment):
     def step(self, rung: str, results: Mapping[str, Result]) -> Evidence:
         """Bytes of a step on a rung."""
         config = ladder.rung(self.params.engine, rung)
-        return machine.account(config, context=self.context(results)).evidence()
+        return self.account_of(config, context=self.context(results)).evidence()
 
     def floor(self, rung: str, results: Mapping[str, Result]) -> Evidence:
         return floors.floor_s(self.step(rung, results), self.bandwidth)
@@ -200,7 +200,7 @@ class Fp8Head(Rungs):
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
         found = present(results, self.rungs)
         predicted = [("fp8-head", value) for _, _, value in self.predicted(results)]
-        account = machine.account(ladder.rung(self.params.engine, "kernels"), context=self.context(results))
+        account = self.account_of(ladder.rung(self.params.engine, "kernels"), context=self.context(results))
         return [
             self.tpot_figure(results, predicted),
             decode.ladder([(r.name, r.tpot) for r in found]) if found else waiting("The ladder"),

@@ -7,7 +7,6 @@ import plotly.graph_objects as go
 from labkit.engines import ladder
 from labkit.evidence import measured
 from labkit.figures import decode, runs
-from labkit.panels import machine
 from labkit.panels.experiment import COUNT, OUTPUT, REPEATS, WORKLOAD, Experiment, present, waiting
 from labkit.panels.results import Arm, Result
 from labkit.panels.settings import Guess
@@ -69,7 +68,7 @@ class StartHere(Experiment):
         lines.append(("memory sustains", self.bandwidth, "one thread reading, measured once a boot"))
         config = self.arms()[0].config
         if config.engine != "attach":
-            account = machine.account(config, context=256)
+            account = self.account_of(config, context=256)
             floor = floors.floor_s(account.evidence(), self.bandwidth)
             lines += [
                 ("bytes of one step", account.evidence(), "at 256 tokens of context"),
@@ -83,7 +82,7 @@ class StartHere(Experiment):
         floor = []
         config = self.arms()[0].config
         if config.engine != "attach":
-            account = machine.account(config, context=found[0].context if found else 256)
+            account = self.account_of(config, context=found[0].context if found else 256)
             floor = [(self.arms()[0].name, floors.floor_s(account.evidence(), self.bandwidth))]
         return [
             decode.tpot([(r.name, r.tpot) for r in found], floors=floor, arms=[a.name for a in self.arms()],

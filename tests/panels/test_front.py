@@ -1,0 +1,85 @@
+"""The widgets without a browser: what a click or a moved slider does to the panel."""
+
+import pytest
+
+from labkit.engines import owner as ownership
+from labkit.panels.engines import Pool
+from labkit.panels.experiments.baseline import Baseline
+from labkit.panels.experiments.mtp import Mtp
+from labkit.panels.panel import Panel
+
+
+@pytest.fixture
+def pool(tmp_path, monkeypatch):
+    ownership.release()
+    monkeypatch.setenv("LABKIT_RUNTIME_DIR", str(tmp_path / "lock"))
+    made = Pool()
+    yield made
+    made.stop()
+    ownership.release()
+
+
+@pytest.fixture
+def quick(parameters):
+    return {**parameters, "engine": {"engine": "pocket"}, "output_tokens": 16, "count": 1, "repeats": 1}
+
+
+def front_of(experiment, pool):
+    return Panel(experiment, engines=pool, live=True).front()
+
+
+def finish(front):
+    front._thread.join(120)
+    assert not front.busy
+
+
+def test_the_prediction_waits_for_the_guess(quick, pool):
+    front = front_of(Baseline(**quick), pool)
+    front.part("ask")
+    assert "once your guess is committed" in front.predicted.value and "byte floor" not in front.predicted.value
+    front.guess.value = 3.0
+    front._commit()
+    assert "byte floor" in front.predicted.value and "3 ms" in front.predicted.value
+    assert any("guess" in t["name"] for t in front.board.figures[0]["data"])
+
+
+def test_sliders_have_tooltips_ranges_and_say_what_a_move_costs(quick, pool):
+    front = front_of(Mtp(**quick, steps=3, topk=1, draft_tokens=4, longest=2), pool)
+    assert all(c.tooltip for c in front.controls.values())
+    assert "restarts the engine" in front.controls["steps"].tooltip
+    front.controls["steps"].value = 5
+    assert front.panel.experiment.values["steps"] == 5 and "mtp 5/1/6" in front.note.value
+    assert "Sweep" in front.forecast.value
+
+
+def test_queued_settings_run_before_the_present_ones_and_all_are_kept(quick, pool):
+    front = front_of(Baseline(**quick), pool)
+    front._enqueue()
+    front.controls["output_tokens"].value = 32
+    assert "output tokens 16" in front.queued.value
+    front._start()
+    finish(front)
+    assert front.doing.value.count("done in") == 1 and front.queued.value == ""
+    assert front.panel.results["baseline"].arm.params.output_tokens == 32
+    front.controls["output_tokens"].value = 16  # going back shows the kept result at once, with its age
+    assert front.panel.results["baseline"].arm.params.output_tokens == 16
+    assert "measured just now" in front.note.value and "measured already" in front.forecast.value
+    assert "● measured" in front.lines.value
+
+
+def test_the_strip_starts_and_stops_the_engine_and_shows_it(quick, pool):
+    front = front_of(Baseline(**quick), pool)
+    assert "no engine runs" in front.strip.state.value
+    front.panel.runner.pool.ensure([front.panel.arms()[0].config], front.panel.out_dir / "engine")
+    front.strip.refresh()
+    assert "running: pocket" in front.strip.state.value and "kernel_variant" in front.strip.config_view.value
+    assert "pocket engine ready" in front.strip.log_view.value
+    front.strip._stop()
+    assert "no engine runs" in front.strip.state.value and not pool.running()
+
+
+def test_a_failure_is_shown_and_the_buttons_come_back(quick, pool):
+    front = front_of(Baseline(**{**quick, "engine": {"engine": "pocket", "extra_args": ["--no-such-flag"]}}), pool)
+    front._start()
+    finish(front)
+    assert "role=\"alert\"" in front.alert.value and not front.run_button.disabled and front.cancel_button.disabled
