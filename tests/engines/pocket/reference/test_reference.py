@@ -38,6 +38,7 @@ def test_activation_rounding_changes_the_logits_a_little(recorded):
     assert 1e-3 < np.median(change) < 0.2
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_mxfp4_is_the_standard_one(data):
     codes = data.draw(hnp.arrays(np.uint8, (3, 32)))
@@ -56,6 +57,7 @@ def test_blocks_take_their_own_scale():
     assert [wide[0, 0], wide[127, 128], wide[0, 256], wide[128, 0], wide[129, 255]] == [0, 1, 2, 3, 4]
 
 
+@settings(deadline=None)
 @given(hnp.arrays(np.float32, (2, 64), elements=st.floats(-1e4, 1e4, width=32)))
 def test_activation_rounding_is_within_half_a_step(x):
     groups = x.reshape(-1, 32)
