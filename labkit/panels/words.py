@@ -1,12 +1,15 @@
 """Tables and notes that panels show, as HTML (escaped) and as plain text."""
 
 import html
+import textwrap
 from collections.abc import Sequence
 
 from labkit.evidence import Evidence
 
 # A line of a table: what, its value (evidence or words), a remark.
 Line = tuple[str, "Evidence | str", str]
+
+LONGEST = 60  # characters of a value that may stand in a column of plain text
 
 STYLE = (
     "<style>.labkit-table td,.labkit-table th{text-align:left;padding:2px 14px 2px 0;vertical-align:top}"
@@ -36,11 +39,14 @@ def table(lines: Sequence[Line], head: tuple[str, str, str, str] = ("", "value",
 def plain(lines: Sequence[Line], title: str = "") -> str:
     """Lines as text in columns, for a terminal and for a printed summary."""
     cells = [(what, value(v), badge(v), remark) for what, v, remark in lines]
-    widths = [max((len(c[i]) for c in cells), default=0) for i in range(3)]
-    rows = [
-        "  ".join([*(c[i].ljust(widths[i]) for i in range(3)), c[3]]).rstrip()
-        for c in cells
-    ]  # fmt: skip
+    short = [c for c in cells if len(c[1]) <= LONGEST]
+    widths = [max((len(c[i]) for c in short), default=0) for i in range(3)]
+    rows = []
+    for c in cells:
+        if len(c[1]) <= LONGEST:
+            rows.append("  ".join([*(c[i].ljust(widths[i]) for i in range(3)), c[3]]).rstrip())
+        else:  # a text of its own: below its name, indented
+            rows += [f"{c[0]}  {c[3]}".rstrip(), textwrap.indent(c[1], "    ")]
     return "\n".join(([title, ""] if title else []) + rows)
 
 

@@ -168,7 +168,7 @@ def test_the_broken_draft_is_caught_by_both_signs_and_the_healthy_one_passes(par
         plain.name: result(plain, 1.0e-3), healthy.name: result(healthy, 0.6e-3, accept=3.5),
         broken.name: result(broken, 2.1e-3, accept=1.0),
     }  # fmt: skip
-    assert [passed for _, passed, _ in e.checks(results)] == [True, True, False, False]
+    assert [says for _, says, _ in e.checks(results)] == ["passes", "passes", "fails", "fails"]
     assert "Caught by" in e.verdict(results)[1]
     results[broken.name] = result(broken, 0.6e-3, accept=3.5)
     assert "Not caught" in e.verdict(results)[1]
