@@ -12,7 +12,6 @@ from labkit.roofline.architectures import shape_of
 from labkit.roofline.facts_published import Row
 from labkit.roofline.floors import effective_bandwidth, floor_s, utilisation
 from labkit.roofline.predictions import round_bytes
-from labkit.roofline.recipe import recipe_of
 
 LONG = 32768 + 1024   # the middle of the synthetic load's output
 SHORT = 1200
@@ -42,7 +41,7 @@ def _parameters(model: catalog.Model) -> Iterator[Row]:
     yield "active parameters, Ling-3.0-flash", derived(
         shape.active_parameters, "param", "dense tensors + 8 experts a layer + head", config)
     yield "NEXTN layer parameters", derived(shape.nextn_parameters, "param", "sum of its tensors", config)
-    wide = checkpoint_bytes(model.config, recipe_of(model.config), absorbed_as_read=True)
+    wide = checkpoint_bytes(model.config, absorbed_as_read=True)
     yield "checkpoint", derived(checkpoint_bytes(model.config), "B", "all tensors in their formats", config), \
         derived(wide, "B", "the same with kv_b in BF16", config)
 
@@ -50,7 +49,7 @@ def _parameters(model: catalog.Model) -> Iterator[Row]:
 def _groups(model: catalog.Model) -> Iterator[Row]:
     account, config = per_tensor(model.config, context=32768), (_config(model),)
 
-    def line(name: str, part: str = "payload") -> Evidence:
+    def line(name: str, part: str) -> Evidence:
         g = account.group(name)
         value = {"payload": g.payload_bytes, "scale": g.scale_bytes, "total": g.total_bytes}[part]
         return derived(value, "B", f"{name}, {part} bytes", config)

@@ -206,3 +206,32 @@ def test_the_inventory_of_tensors(name):
     for part in ("tensors", "nextn"):
         found = [[t.name, t.group, t.role.value, t.rows, t.cols, t.layers, t.experts] for t in getattr(shape, part)]
         assert found == expected[part]
+
+
+@pytest.mark.parametrize(
+    "config, total, field, layers, inner",
+    [
+        (shapes.KIMI, shapes.KIMI_TOTAL, "num_shared_experts", 4, 22),
+        (shapes.DEEPSEEK, shapes.DEEPSEEK_TOTAL, "n_shared_experts", 4, 22),
+        (shapes.GLM, shapes.GLM_TOTAL, "n_shared_experts", 4, 22),
+    ],
+)
+def test_no_shared_expert_is_allowed(config, total, field, layers, inner):
+    assert shape_of(config | {field: 0}).total_parameters == total - layers * 3 * shapes.D * inner
+
+
+@pytest.mark.parametrize("config", [shapes.BAILING, shapes.DEEPSEEK, shapes.GLM])
+def test_without_the_field_there_is_no_nextn_layer(config):
+    for bare in (
+        {k: v for k, v in config.items() if k != "num_nextn_predict_layers"},
+        config | {"num_nextn_predict_layers": 0},
+    ):
+        assert shape_of(bare).nextn == () and shape_of(bare).nextn_cache is None
+    assert shape_of(config | {"num_nextn_predict_layers": 2}).nextn_cache.layers == 1, "one pass goes through one layer"
+
+
+def test_sparse_steps_count_from_one():
+    third = shape_of(shapes.QWEN | {"decoder_sparse_step": 3})  # layers 2 and 5 of 6
+    assert third.total_parameters == shapes.QWEN_TOTAL
+    fourth = shape_of(shapes.QWEN | {"decoder_sparse_step": 4, "mlp_only_layers": []})  # layer 3 alone
+    assert fourth.total_parameters == shapes.QWEN_TOTAL - shapes.moe(9, 11, 0, False) + 3 * shapes.D * 50

@@ -13,6 +13,7 @@ def test_wilson():
     assert (low, high) == (pytest.approx(0.958103, abs=1e-6), pytest.approx(0.977005, abs=1e-6))
     assert wilson(0, 10)[0] == pytest.approx(0, abs=1e-12) and wilson(10, 10)[1] == pytest.approx(1, abs=1e-12)
     assert wilson(5, 10, z=1) == (pytest.approx(0.349245, abs=1e-6), pytest.approx(0.650755, abs=1e-6))
+    assert wilson(1, 1) == (pytest.approx(0.206549, abs=1e-6), pytest.approx(1))
     for bad in ((-1, 10), (11, 10), (0, 0)):
         with pytest.raises(BadInput, match="correct"):
             wilson(*bad)

@@ -149,6 +149,8 @@ REFUSALS = [
         "distinct_experts: got 3; accepted: 4 to 8 for 2 positions",
     ),
     (lambda: simple(shapes.QWEN, 0), "head_bits: got 0; accepted: a positive number"),
+    (lambda: simple(shapes.QWEN, active_parameters=0), "active_parameters: got 0; accepted: a positive number"),
+    (lambda: simple(shapes.QWEN, weight_bits=-1), "weight_bits: got -1; accepted: a positive number"),
     (
         lambda: draft_pass(shapes.QWEN, context=0),
         "config: num_nextn_predict_layers: got 0; accepted: a model with a NEXTN layer",

@@ -168,3 +168,18 @@ def test_only_positive_numbers(call):
     for x in (0, -1, float("nan")):
         with pytest.raises(BadInput, match="positive number"):
             call(x)
+
+
+def test_the_crossover_to_the_byte():
+    wide = recipe_of(shapes.QWEN).with_formats(experts="fp32")
+    weights = per_tensor(shapes.QWEN, context=0, recipe=wide).weight_bytes
+    assert p.context_crossover(shapes.QWEN, wide) == pytest.approx(weights / (6 * 28 * 2), abs=1e-9)
+    # Where the windows are full exactly at the crossing, that is the crossing.
+    only = shapes.GPT_OSS | {"layer_types": ["sliding_attention"] * 5, "head_dim": 1, "num_key_value_heads": 1}
+    only["num_local_experts"] = 10
+    weights = per_tensor(only, context=0).weight_bytes
+    assert weights % 20 == 0, "a token of context is 5 layers * 2 values * 2 bytes"
+    exact = only | {"sliding_window": int(weights // 20)}
+    assert p.context_crossover(exact) == weights / 20
+    with pytest.raises(BadInput):
+        p.context_crossover(exact | {"sliding_window": int(weights // 20) - 1})

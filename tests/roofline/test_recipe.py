@@ -32,7 +32,15 @@ PLAIN = dict.fromkeys(BF16, "bf16") | {
             {"quant_method": "fp8", "weight_block_size": [64, 128]},
             {"dense": "fp8-block64x128", "experts": "fp8-block64x128"},
         ),
+        (
+            {"quant_method": "fp8", "weight_block_size": [1, 128]},
+            {"dense": "fp8-block1x128", "experts": "fp8-block1x128"},
+        ),
         ({"quant_method": "fp8"}, {"dense": "fp8-tensor", "experts": "fp8-tensor"}),
+        (
+            {"quant_method": "fp8", "weight_block_size": [1, 128]},
+            {"dense": "fp8-block1x128", "experts": "fp8-block1x128"},
+        ),
         (
             {"quant_method": "fp8", "weight_block_size": [128, 128], "routed_experts_quant_method": "mxfp4"},
             {"dense": "fp8-block128", "experts": "mxfp4"},
