@@ -42,7 +42,7 @@ def tpot(
         add_segments(figure, same, unit="ms", name="byte floor", look=Series(INK, "dash", "x"))
     for items, label, colour in ((predicted, "predicted", ORANGE), (reported, "reported elsewhere", SKY)):
         for tier in dict.fromkeys(e.tier for _, e in items):
-            same = [(order.index(n), e) for n, e in items if e.tier == tier]
+            same = [(order.index(n) + 0.12, e) for n, e in items if e.tier == tier]  # beside the measured point
             look = Series(colour, "dash", "circle")
             add_points(figure, [x for x, _ in same], [e for _, e in same], unit="ms", name=label, look=look)
     if guess_s is not None:
@@ -128,7 +128,7 @@ def bytes_treemap(account: "Account", *, title: str = "The step's bytes as areas
         textinfo="label+text+percent root",
         hovertemplate="%{label}<br>%{text}<br>%{percentRoot:.1%} of the step<extra>◇ derived</extra>",
         marker=dict(colors=[SERIES[i % len(SERIES)].colour for i in range(len(lines))], line=dict(width=1, color=INK)),
-        textfont=dict(color="white"),
+        textfont=dict(color=["white" if i % len(SERIES) == 0 else "#14171b" for i in range(len(lines))]),
         tiling=dict(pad=2),
     )
     figure.update_layout(margin=dict(l=8, r=8, t=56, b=8))
@@ -187,19 +187,19 @@ def ladder(rungs: Sequence[Named], *, title: str = "The ladder: milliseconds a t
         y="ms per output token",
         alt="; ".join(f"{n} {v.quantity('.3g')}" for (n, _), v in zip(rungs, values, strict=True)) + ".",
     )
-    names = [rungs[0][0], *(f"+ {n}" for n, _ in rungs[1:])]
+    texts = [f"{values[0].value:.2f} ms", *(f"{c:+.2f} ms" for c in changes)]
+    names = [f"{'+ ' if i else ''}{n}<br>{t}" for i, ((n, _), t) in enumerate(zip(rungs, texts, strict=True))]
     figure.add_waterfall(
         x=names,
         y=[values[0].value, *changes],
         measure=["absolute", *["relative"] * len(changes)],
-        text=[f"{values[0].value:.2f} ms", *(f"{c:+.2f} ms" for c in changes)],
-        textposition="outside",
+        customdata=texts,
         name="change ◇ derived",
         decreasing_marker_color=GREEN,
         increasing_marker_color=SERIES[1].colour,
         totals_marker_color=SERIES[0].colour,
         connector_line_color=INK,
-        hovertemplate="%{x}: %{text}<extra>◇ derived from measured</extra>",
+        hovertemplate="%{customdata}<extra>◇ derived from measured</extra>",
     )
     add_points(figure, names, values, unit="ms", name="TPOT", look=Series(INK, "solid", "circle"))
     figure.update_yaxes(rangemode="tozero", range=[0, 1.2 * max(v.high or v.value for v in values)])

@@ -138,11 +138,12 @@ def speedups(
     *,
     reported: Sequence[tuple[str, Evidence]] = (),
     guess: float | None = None,
+    guess_at: str | None = None,
     title: str = "Speed-up over plain decoding",
 ) -> go.Figure:
     """For each setting a speed-up as predicted and as measured; published ones and the reader's guess beside.
 
-    items: (name, predicted, measured); either may be None. guess: drawn at the last item.
+    items: (name, predicted, measured); either may be None. guess: drawn at the item guess_at, or the last one.
     """
     figure = new(
         title,
@@ -158,18 +159,18 @@ def speedups(
     positions(figure, order)
     at = {n: i for i, n in enumerate(order)}
     sides = (
-        ([(n, e) for n, e, _ in items], "predicted", SERIES[4]),
-        ([(n, e) for n, _, e in items], "from measured times", SERIES[0]),
-        (list(reported), "reported elsewhere", SERIES[5]),
+        ([(n, e) for n, e, _ in items], "predicted", SERIES[4], -0.1),
+        ([(n, e) for n, _, e in items], "from measured times", SERIES[0], 0.0),
+        (list(reported), "reported elsewhere", SERIES[5], 0.1),
     )
-    for pairs, name, look in sides:
+    for pairs, name, look, shift in sides:
         there = [(n, e) for n, e in pairs if e is not None]
         for tier in dict.fromkeys(e.tier for _, e in there):
-            same = [(at[n], e) for n, e in there if e.tier == tier]
+            same = [(at[n] + shift, e) for n, e in there if e.tier == tier]
             add_points(figure, [x for x, _ in same], [e for _, e in same], unit="1", name=name, look=look)
     if guess is not None:
         figure.add_scatter(
-            x=[len(order) - 1],
+            x=[at.get(guess_at, len(order) - 1) + 0.2],
             y=[guess],
             mode="markers",
             name="your guess ✎",

@@ -143,7 +143,8 @@ class Mtp(Experiment):
         return [
             decode.tpot([(r.name, r.tpot) for r in [base, *drafted]]),
             speculation.speedups(
-                [(r.name, self.predicted_speedup(r, results), speedup(r, base)) for r in drafted], guess=guess
+                [(r.name, self.predicted_speedup(r, results), speedup(r, base)) for r in drafted],
+                guess=guess, guess_at=_name(self.draft()),
             ),
             speculation.ac_plane([(r.name, r.accept, cost(r, base)) for r in drafted]),
             speculation.cost_by_tokens(
