@@ -7,7 +7,9 @@ import plotly.graph_objects as go
 
 from labkit.evidence import Evidence
 from labkit.figures.marks import add_points
-from labkit.figures.theme import look_of, new, series, tier_name
+from labkit.figures.theme import INK, Series, look_of, new, series, tier_name
+
+BY_BYTES = Series(INK, "dash", "cross")  # what the account says, beside what was measured
 
 
 def run_order(
@@ -68,6 +70,7 @@ def latency_ecdf(items: Sequence[tuple[str, Sequence[float]]], *, title: str = "
         figure.add_scatter(
             x=[*values, *reversed(values)],
             y=[*(min(1.0, s + half) for s in share), *(max(0.0, s - half) for s in reversed(share))],
+            mode="lines",
             fill="toself",
             fillcolor=look.colour,
             opacity=0.14,
@@ -118,10 +121,11 @@ def context_sweep(
         + ".",
     )
     for index, (name, items) in enumerate(measured.items()):
-        for points, label in ((items, name), ((floors or {}).get(name, ()), f"{name}, by bytes")):
+        by_bytes = (floors or {}).get(name, ())
+        for points, label, look in ((items, name, series(index)), (by_bytes, f"{name}, by bytes", BY_BYTES)):
             if points:
                 xs, values = zip(*points, strict=True)
-                add_points(figure, xs, values, unit=unit, name=label, look=series(index), lines=True)
+                add_points(figure, xs, values, unit=unit, name=label, look=look, lines=True)
     ticks = sorted({x for v in measured.values() for x, _ in v})
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[_tokens(t) for t in ticks])
     figure.update_yaxes(rangemode="tozero")

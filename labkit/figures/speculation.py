@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from labkit.evidence import Evidence
 from labkit.figures.marks import add_points, bars_of, hover, positions
-from labkit.figures.theme import INK, SERIES, VERMILION, new, series, tier_name
+from labkit.figures.theme import INK, SERIES, VERMILION, look_of, new, tier_name
 
 
 def ac_plane(points: Sequence[tuple[str, Evidence, Evidence]], *, title: str = "Yield a over cost c") -> go.Figure:
@@ -25,7 +25,7 @@ def ac_plane(points: Sequence[tuple[str, Evidence, Evidence]], *, title: str = "
     )
     right = 1.15 * max([4.0, *(c.high or c.value for _, _, c in points)])
     top = 1.1 * max([4.0, *(a.high or a.value for _, a, _ in points)])
-    for s in (0.5, 1.0, 1.5, 2.0, 3.0):
+    for s in (0.5, 1.0, 1.5, 2.0, 3.0) if right < 6 else (0.5, 1.0, 2.0):
         x = min(right, top / s)
         figure.add_scatter(
             x=[0, x],
@@ -37,7 +37,7 @@ def ac_plane(points: Sequence[tuple[str, Evidence, Evidence]], *, title: str = "
         )
         figure.add_annotation(x=x, y=s * x, text=f"S = {s:g}", showarrow=False, xanchor="right", yanchor="bottom")
     for index, (name, a, c) in enumerate(points):
-        look = series(index)
+        look = look_of(name, index + 1)  # the first look belongs to plain decoding
         figure.add_scatter(
             x=[c.value],
             y=[a.value],
@@ -68,7 +68,7 @@ def by_position(items: Sequence[tuple[str, Sequence[int]]], *, title: str = "Whi
         alt="; ".join(f"{n}: " + ", ".join(f"{r:.0%}" for r in rates(h)) for n, h in items) + " by position.",
     )
     for index, (name, histogram) in enumerate(items):
-        look, total = series(index), sum(histogram)
+        look, total = look_of(name, index + 1), sum(histogram)
         values = rates(histogram)
         ends = [wilson(round(v * total), total) for v in values]
         figure.add_scatter(

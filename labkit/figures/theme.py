@@ -57,12 +57,17 @@ ARMS = {
     "kernels": SERIES[1],
     "fp8-head": SERIES[2],
     "mtp": SERIES[3],
+    "plain": SERIES[0],
+    "mtp, healthy": SERIES[1],
+    "mtp, head broken": SERIES[2],
+    "all three": SERIES[3],
 }
 
 
 def series(index: int) -> Series:
-    """The look of the index-th series; repeats after six."""
-    return SERIES[index % len(SERIES)]
+    """The look of the index-th series; after six the colours come again with open markers."""
+    look = SERIES[index % len(SERIES)]
+    return look if index < len(SERIES) else Series(look.colour, look.dash, f"{look.marker}-open")
 
 
 def look_of(name: str, index: int = 0) -> Series:

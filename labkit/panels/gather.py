@@ -65,7 +65,9 @@ class Gathered:
 
     def figures(self) -> list[go.Figure]:
         rungs = self.ladder()
-        everything = {f"{label}: {n}": r.rows for label, found in self.records for n, r in found.items()}
+        everything: dict[str, list[dict]] = {}
+        for label, found in self.records:
+            everything.setdefault(label, []).extend(row for r in found.values() for row in r.rows)
         return [
             decode.ladder([(n, r.tpot) for n, r in rungs])
             if rungs

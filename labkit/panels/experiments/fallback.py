@@ -136,7 +136,7 @@ class Fallback(Experiment):
             f"Caught by: {'; '.join(caught)}." if caught else "Not caught: neither sign shows the fault on this load.",
         ]
         if false:
-            out.append(f"The healthy arm does not pass: {'; '.join(false)}. On this load that sign alone proves nothing.")
+            out.append(f"The healthy arm does not pass: {'; '.join(false)}. On this load that sign proves nothing.")
         out.append(
             "An accept length of 1.00 names the symptom, not the cause: a wrong head, a wrong draft layer and a wrong"
             " position look alike. The cause is found by comparing how the draft reads the head."
