@@ -111,8 +111,11 @@ def test_the_whole_book_runs_and_is_gathered(tmp_path):
     assert "03_humming: kernels" in gathered and "ladder" in gathered
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*CASES, "09_report"])
+QUICKEST = ("02_baseline", "09_report")
+
+
+@pytest.mark.parametrize("name", [n if n in QUICKEST else pytest.param(n, marks=pytest.mark.slow) for n in
+                                  (*CASES, "09_report")])  # fmt: skip
 def test_sources_run_under_nbval(name, tmp_path):
     """Cells of the sources as they are, with the sources' own defaults made small by a copy."""
     sys.path.insert(0, str(ROOT / "tests" / "browser"))
