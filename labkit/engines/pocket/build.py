@@ -27,18 +27,20 @@ FLAGS = {
     "portable": ["-ffp-contract=off"],
 }
 COMMON = ["-O3", "-std=gnu11", "-shared", "-fPIC", "-fno-math-errno", "-Wno-psabi"]
-NO_COMPILER = ("no C compiler found (tried $CC, cc, gcc, clang and `python -m ziglang cc`). Install one: `apt install gcc` or "
-               "`dnf install gcc`, `xcode-select --install` on a Mac, or, without administrator rights, `pip install ziglang`")
+NO_COMPILER = (
+    "no C compiler found (tried $CC, cc, gcc, clang and `python -m ziglang cc`). Install one: `apt install gcc` or "
+    "`dnf install gcc`, `xcode-select --install` on a Mac, or, without administrator rights, `pip install ziglang`"
+)
 
 
 @dataclass(frozen=True)
 class Kernels:
-    """Loaded libraries: `library` for everything but the routed experts, `moe_library` for those ("generic" or "jit")."""
+    """Loaded libraries: `moe_library` for the routed experts ("generic" or "jit"), `library` for all else."""
 
     variant: str
     moe: str
     compiler: str
-    compile_s: dict[str, float]     # seconds by unit; 0.0 when the cache had it
+    compile_s: dict[str, float]  # seconds by unit; 0.0 when the cache had it
     library: ctypes.CDLL
     moe_library: ctypes.CDLL
 
@@ -48,7 +50,12 @@ def cpu_flags() -> set[str]:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         return set()
-    return {word for line in text.splitlines() if line.startswith(("flags", "Features")) for word in line.split(":", 1)[1].split()}
+    return {
+        word
+        for line in text.splitlines()
+        if line.startswith(("flags", "Features"))
+        for word in line.split(":", 1)[1].split()
+    }
 
 
 def available_variants() -> list[str]:
@@ -90,7 +97,7 @@ def find_compiler() -> list[str]:
 
 
 def private_folder(asked: str | None) -> Path:
-    """The kernel cache, made with mode 0700. BadInput when others could have put something there: code is loaded from it."""
+    """The kernel cache, made with mode 0700. BadInput when others could have put code there."""
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "labkit" / "kernels"
     folder = Path(asked) if asked else default
     try:
@@ -100,30 +107,52 @@ def private_folder(asked: str | None) -> Path:
         raise BadInput("kernel_cache", str(folder), f"a folder that can be made and written ({e.strerror})") from None
     info = folder.lstat()
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid() or info.st_mode & 0o077:
-        raise BadInput("kernel_cache", str(folder), "a folder of your own that nobody else can read or write (mode 0700); "
-                       "remove this one or name another")
+        raise BadInput(
+            "kernel_cache",
+            str(folder),
+            "a folder of your own that nobody else can read or write (mode 0700); remove this one or name another",
+        )
     return folder
 
 
 def defines(c: ModelConfig) -> list[str]:
     """The model's shape as -D flags (names as in engine.h)."""
     numbers = {
-        "HIDDEN": c.hidden_size, "VOCAB": c.vocab_size, "LAYERS": c.num_hidden_layers, "MLA_EVERY": c.layer_group_size,
-        "DENSE_LAYERS": c.first_k_dense_replace, "HEADS": c.num_attention_heads, "HEAD_DIM": c.head_dim,
-        "EXPERTS": c.num_experts, "TOP_K": c.num_experts_per_tok, "INTER": c.moe_intermediate_size,
-        "SHARED_INTER": c.moe_shared_expert_intermediate_size, "DENSE_INTER": c.intermediate_size,
-        "KV_RANK": c.kv_lora_rank, "ROPE_DIM": c.qk_rope_head_dim, "CONV_TAPS": c.short_conv_kernel_size}
-    reals = {"RMS_EPS": c.rms_norm_eps, "GATE_FLOOR": c.kda_lower_bound, "ROUTE_SCALE": c.routed_scaling_factor,
-             "ROPE_THETA": c.rope_theta}
+        "HIDDEN": c.hidden_size,
+        "VOCAB": c.vocab_size,
+        "LAYERS": c.num_hidden_layers,
+        "MLA_EVERY": c.layer_group_size,
+        "DENSE_LAYERS": c.first_k_dense_replace,
+        "HEADS": c.num_attention_heads,
+        "HEAD_DIM": c.head_dim,
+        "EXPERTS": c.num_experts,
+        "TOP_K": c.num_experts_per_tok,
+        "INTER": c.moe_intermediate_size,
+        "SHARED_INTER": c.moe_shared_expert_intermediate_size,
+        "DENSE_INTER": c.intermediate_size,
+        "KV_RANK": c.kv_lora_rank,
+        "ROPE_DIM": c.qk_rope_head_dim,
+        "CONV_TAPS": c.short_conv_kernel_size,
+    }
+    reals = {
+        "RMS_EPS": c.rms_norm_eps,
+        "GATE_FLOOR": c.kda_lower_bound,
+        "ROUTE_SCALE": c.routed_scaling_factor,
+        "ROPE_THETA": c.rope_theta,
+    }
     return [f"-D{k}={v}" for k, v in numbers.items()] + [f"-D{k}={float(v)!r}f" for k, v in reals.items()]
 
 
 def units(variant: str, moe: str, config: ModelConfig) -> dict[str, list[str]]:
     """Compiler arguments (without compiler and output) of the two libraries."""
     common = [*COMMON, f"-DVARIANT_{variant.upper()}", *FLAGS[variant]]
-    shape = [f"-DMOE_HIDDEN={config.hidden_size}", f"-DMOE_INTER={config.moe_intermediate_size}"] if moe == "jit" else []
-    return {"engine": [*common, *defines(config), str(SOURCES / "decode.c"), "-lm", "-lpthread"],
-            f"moe-{moe}": [*common, *shape, str(SOURCES / f"moe_{moe}.c"), "-lm"]}
+    shape = (
+        [f"-DMOE_HIDDEN={config.hidden_size}", f"-DMOE_INTER={config.moe_intermediate_size}"] if moe == "jit" else []
+    )
+    return {
+        "engine": [*common, *defines(config), str(SOURCES / "decode.c"), "-lm", "-lpthread"],
+        f"moe-{moe}": [*common, *shape, str(SOURCES / f"moe_{moe}.c"), "-lm"],
+    }
 
 
 def digest(command: list[str], version: str) -> str:
@@ -136,7 +165,9 @@ def digest(command: list[str], version: str) -> str:
     return h.hexdigest()[:32]
 
 
-def compile_units(compiler: list[str], wanted: dict[str, list[str]], folder: Path) -> tuple[dict[str, Path], dict[str, float]]:
+def compile_units(
+    compiler: list[str], wanted: dict[str, list[str]], folder: Path
+) -> tuple[dict[str, Path], dict[str, float]]:
     """Build what the cache lacks, side by side. -> library path and seconds (0.0 = cached) of each unit."""
     version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
     paths, took, running = {}, {}, {}
@@ -147,7 +178,9 @@ def compile_units(compiler: list[str], wanted: dict[str, list[str]], folder: Pat
             continue
         handle, partial = tempfile.mkstemp(suffix=".so", dir=folder)
         os.close(handle)
-        process = subprocess.Popen([*compiler, *arguments, "-o", partial], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen(
+            [*compiler, *arguments, "-o", partial], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         running[name] = (process, partial, time.perf_counter())
     for name, (process, partial, began) in running.items():
         output, _ = process.communicate()
@@ -155,7 +188,7 @@ def compile_units(compiler: list[str], wanted: dict[str, list[str]], folder: Pat
         if process.returncode:
             os.unlink(partial)
             raise LabError(f"compiling {name} with {' '.join(compiler)} failed: {output.strip()[-600:]}")
-        os.replace(partial, paths[name])        # whole or not at all, whoever else builds the same
+        os.replace(partial, paths[name])  # whole or not at all, whoever else builds the same
     return paths, took
 
 
@@ -172,5 +205,11 @@ def kernels(options: Options, config: ModelConfig) -> Kernels:
     variant, moe = pick_variant(options.kernel_variant), "jit" if options.runs_jit else "generic"
     compiler, folder = find_compiler(), private_folder(options.kernel_cache)
     paths, took = compile_units(compiler, units(variant, moe, config), folder)
-    return Kernels(variant, moe, " ".join(compiler), took, binding.declare(load_library(paths["engine"])),
-                   load_library(paths[f"moe-{moe}"]))
+    return Kernels(
+        variant,
+        moe,
+        " ".join(compiler),
+        took,
+        binding.declare(load_library(paths["engine"])),
+        load_library(paths[f"moe-{moe}"]),
+    )

@@ -45,7 +45,9 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Stats:
-    """What one request did. histogram[i] counts verify passes in which exactly i drafts were right; times in seconds."""
+    """What one request did; times in seconds. histogram[i] counts verify passes in which exactly i drafts were right.
+
+    thread_cpu_s is the decoding thread's own CPU time over the wall time decode_s: less means that it was preempted."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -122,18 +124,27 @@ class Generation:
         r = self._request.struct
         steps = r.steps
         return Stats(
-            prompt_tokens=r.n_prompt, completion_tokens=self._library.request_count(self._request.pointer),
-            finish_reason=FINISH[r.finish], stop_token=r.stop_token if r.stop_token >= 0 else None,
-            verify_ct=r.verify_ct, correct_drafts=r.correct, proposed_drafts=r.proposed,
-            histogram=list(r.histogram[:steps + 1]) if steps else [], prefill_s=r.prefill_s, decode_s=r.decode_s,
-            thread_cpu_s=r.cpu_s, simulated=self._simulated)
+            prompt_tokens=r.n_prompt,
+            completion_tokens=self._library.request_count(self._request.pointer),
+            finish_reason=FINISH[r.finish],
+            stop_token=r.stop_token if r.stop_token >= 0 else None,
+            verify_ct=r.verify_ct,
+            correct_drafts=r.correct,
+            proposed_drafts=r.proposed,
+            histogram=list(r.histogram[: steps + 1]) if steps else [],
+            prefill_s=r.prefill_s,
+            decode_s=r.decode_s,
+            thread_cpu_s=r.cpu_s,
+            simulated=self._simulated,
+        )
 
 
 class Engine:
-    """The model of `options.model_path`, packed and ready. Not for two requests at once: `start` waits for the one before."""
+    """The model of `options.model_path`, packed and ready. Requests run one after the other."""
 
     def __init__(self, options: Options):
         from labkit.engines.pocket import build, layout, loader
+
         began = time.perf_counter()
         self.options = options
         weights = loader.load(options.model_path)
@@ -147,20 +158,28 @@ class Engine:
         self.provenance = weights.provenance
 
     def describe(self) -> dict:
-        """What really runs: kernel variant, MoE kernels, replicas and why, bytes of a step, compile and load seconds."""
+        """What really runs: kernels, replicas and why, bytes of a step, compile and load seconds."""
         return {
-            "kernel_variant": self._kernels.variant, "moe_kernels": self._kernels.moe, "threads": self.options.threads,
-            "compiler": self._kernels.compiler, "compile_s": self._kernels.compile_s, "load_s": self.load_s,
-            "dense_dtype": self.options.dense_dtype, "lm_head_dtype": "fp8" if self.options.fp8_lm_head else "bf16",
-            "provenance": self.provenance, "vocab_size": self.config.vocab_size,
-            "speculative_draft_vocab": self._arena.draft_vocab, **self._arena.describe()}
+            "kernel_variant": self._kernels.variant,
+            "moe_kernels": self._kernels.moe,
+            "threads": self.options.threads,
+            "compiler": self._kernels.compiler,
+            "compile_s": self._kernels.compile_s,
+            "load_s": self.load_s,
+            "dense_dtype": self.options.dense_dtype,
+            "lm_head_dtype": "fp8" if self.options.fp8_lm_head else "bf16",
+            "provenance": self.provenance,
+            "vocab_size": self.config.vocab_size,
+            "speculative_draft_vocab": self._arena.draft_vocab,
+            **self._arena.describe(),
+        }
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
         return self.config.eos_token_ids
 
     def start(self, prompt_ids: Sequence[int], params: Sampling) -> Generation:
-        """Begin one request; returns at once. BadInput for an empty or too long prompt or ids outside the vocabulary."""
+        """Begin one request; returns at once. BadInput for an empty or too long prompt or unknown ids."""
         if self._closed:
             raise RuntimeError("the engine is closed")
         ids = list(prompt_ids)
@@ -170,16 +189,20 @@ class Engine:
         if len(ids) >= limit:
             raise BadInput("input_ids", f"{len(ids)} tokens", f"at most {limit - 1} tokens (context_length - 1)")
         if not all(_whole(i) and 0 <= i < self.config.vocab_size for i in ids):
-            raise BadInput("input_ids", next(i for i in ids if not (_whole(i) and 0 <= i < self.config.vocab_size)),
-                           f"token ids from 0 to {self.config.vocab_size - 1}")
+            raise BadInput(
+                "input_ids",
+                next(i for i in ids if not (_whole(i) and 0 <= i < self.config.vocab_size)),
+                f"token ids from 0 to {self.config.vocab_size - 1}",
+            )
         stop = params.stop_token_ids if params.stop_token_ids is not None else ()
         if not params.ignore_eos:
             stop = tuple(dict.fromkeys((*stop, *self.eos_token_ids)))
         seed = params.seed if params.seed is not None else self.options.random_seed
         budget = min(params.max_new_tokens, limit - len(ids))
         request = binding.Request(ids, params, stop, budget, seed)
-        return Generation(request, self._kernels.library, lambda: self._serve(request),
-                          simulated=self.options.simulate_acc_len != -1)
+        return Generation(
+            request, self._kernels.library, lambda: self._serve(request), simulated=self.options.simulate_acc_len != -1
+        )
 
     def _serve(self, request: "binding.Request") -> None:
         with self._busy:
@@ -191,10 +214,18 @@ class Engine:
             self._model.record_experts(on)
 
     def dump_experts(self) -> dict:
-        """Counts since recording began: {"layers": [...], "counts": [[E] per MoE layer], "distinct": [per layer: {tokens
-        in the pass: [passes, distinct experts in all]}]}."""
+        """Counts since recording began.
+
+        {"layers": [...], "counts": [[E] of each MoE layer], "distinct": [of each MoE layer {tokens in the pass: [passes,
+        distinct experts of all of them together]}]}
+        """
         with self._busy:
             return self._model.dump_experts()
+
+    def stream(self, size: int, rounds: int) -> float:
+        """Seconds that reading `size` bytes of the arena takes, `rounds` times over, and doing nothing with them."""
+        with self._busy:
+            return self._model.stream(min(size, self._arena.stride), rounds)
 
     def close(self) -> None:
         """Free the arena and the model's state; waits for a running request (cancel it first)."""
@@ -219,4 +250,3 @@ def _between(name: str, value: object, low: float, high: float, open_low: bool =
     ok = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
     if not ok or (open_low and value == low):
         raise BadInput(name, value, f"a number {'above' if open_low else 'from'} {low:g} to {high:g}")
-

@@ -1,10 +1,11 @@
 """Weights packed in the order in which a step reads them, in huge pages, several times over.
 
-Why several copies: a step reads some 20 MB, and a last-level cache may hold that. Each pass reads the next copy, so that
-decoding is bound by memory here as it is for a large model, instead of being served from the cache.
+Why several copies: a step reads some 20 MB, and a last-level cache may hold that. Each pass reads the next copy, so
+that decoding is bound by memory here as it is for a large model, instead of being served from the cache.
 """
 
 import ctypes
+import json
 import mmap
 import re
 from dataclasses import dataclass, field
@@ -15,18 +16,26 @@ import numpy as np
 
 from labkit.engines.pocket.loader import ModelConfig, Weights
 from labkit.engines.pocket.options import Options
+from labkit.errors import BadInput
 
 TILE, BLOCK, GROUP = 16, 128, 32
 HUGE = 2 << 20
-MOST_BYTES = 1 << 30        # of all copies together
+MOST_BYTES = 1 << 30  # of all copies together
 E4M3_MAX = 448.0
+_FREQUENT = Path(__file__).parent / "draft_vocab.json"
 _SLOTS_FILE = Path(__file__).parent / "kernels" / "slots.h"
 SLOTS = re.findall(r"SLOT_([A-Z_]+)\b", re.sub(r"//.*", "", _SLOTS_FILE.read_text()))
-_E4M3_AS_BF16 = (np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)
-                 .astype(ml_dtypes.bfloat16).view(np.uint16))
+_E4M3_AS_BF16 = (
+    np.arange(256, dtype=np.uint8)
+    .view(ml_dtypes.float8_e4m3fn)
+    .astype(np.float32)
+    .astype(ml_dtypes.bfloat16)
+    .view(np.uint16)
+)
 
 
 # ---------------------------------------------------------------- tiles
+
 
 def lanes(rows: np.ndarray) -> np.ndarray:
     """[N, ...] rows of 32-bit groups [N, G] -> tiles [N/16, G, 16]: what 16 rows need next lies side by side."""
@@ -35,7 +44,7 @@ def lanes(rows: np.ndarray) -> np.ndarray:
 
 
 def fp8_tiles(codes: np.ndarray) -> np.ndarray:
-    """e4m3 codes uint8 [N, K] -> tiles of 16 rows, four k a lane, in the byte order that decodes k 0, 1, 2, 3 (simd.h)."""
+    """e4m3 codes uint8 [N, K] -> tiles of 16 rows, four k a lane, in simd.h's byte order."""
     n, k = codes.shape
     return lanes(np.ascontiguousarray(codes.reshape(n, k // 4, 4)[..., [3, 1, 2, 0]]).view(np.uint32)[..., 0])
 
@@ -48,7 +57,7 @@ def bf16_tiles(words: np.ndarray) -> np.ndarray:
 def f32_tiles(weight: np.ndarray) -> np.ndarray:
     """[N, K] float32, rows padded with zeros to a whole tile -> tiles of 16 rows, one k a lane."""
     padded = np.zeros((-(-len(weight) // TILE) * TILE, weight.shape[1]), np.float32)
-    padded[:len(weight)] = weight
+    padded[: len(weight)] = weight
     return lanes(padded)
 
 
@@ -74,7 +83,7 @@ def mxfp4_tiles(codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
 
 
 def mxfp4_rows(codes: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """The same weights row-major for the generic kernel: byte i of a group holds elements i and i + 16; then the scales."""
+    """The same weights row-major (generic kernel): byte i of a group holds elements i and i + 16; then scales."""
     n, half = codes.shape
     v = _nibbles(codes).reshape(n, half // 16, 2, 16)
     return np.concatenate([(v[:, :, 0] | v[:, :, 1] << 4).ravel(), np.ascontiguousarray(scales).ravel()])
@@ -89,6 +98,7 @@ def quantise_head(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 # ---------------------------------------------------------------- the arena
+
 
 @dataclass
 class Plan:
@@ -118,7 +128,7 @@ class _Packer:
     def matrix(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """FP8 tensor -> codes uint8 [N, K] and one scale per row and block of 128 k [N, K/128]."""
         codes = self.w.tensor(name).view(np.uint8)
-        scale = np.repeat(self.w.tensor(name + "_scale_inv"), BLOCK, 0)[:len(codes)]
+        scale = np.repeat(self.w.tensor(name + "_scale_inv"), BLOCK, 0)[: len(codes)]
         return codes, scale
 
     def dense(self, layer: int, slot: str, parts: list[tuple[np.ndarray, np.ndarray]]) -> None:
@@ -148,7 +158,9 @@ class _Packer:
 
     def mla(self, layer: int, prefix: str) -> None:
         c = self.c
-        self.dense(layer, "ATTN_IN", [self.matrix(f"{prefix}{x}.weight") for x in ("q_proj", "kv_a_proj_with_mqa", "g_proj")])
+        self.dense(
+            layer, "ATTN_IN", [self.matrix(f"{prefix}{x}.weight") for x in ("q_proj", "kv_a_proj_with_mqa", "g_proj")]
+        )
         self.plan.add(layer, "KV_NORM", self.w.tensor(prefix + "kv_a_layernorm.weight"))
         codes, scale = self.matrix(prefix + "kv_b_proj.weight")
         heads, d = c.num_attention_heads, c.head_dim
@@ -229,8 +241,15 @@ def last_level_cache_bytes() -> int:
 class Arena:
     """All copies in one mapping. `describe` accounts for the bytes of a step."""
 
-    def __init__(self, plan: Plan, config: ModelConfig, options: Options, packer: _Packer, embedding: np.ndarray,
-                 draft_ids: np.ndarray | None):
+    def __init__(
+        self,
+        plan: Plan,
+        config: ModelConfig,
+        options: Options,
+        packer: _Packer,
+        embedding: np.ndarray,
+        draft_ids: np.ndarray | None,
+    ):
         self.plan, self.config, self.options = plan, config, options
         self.expert_bytes, self.expert_down, self.draft_ids = packer.expert_bytes, packer.expert_down, draft_ids
         self.draft_vocab = (config.vocab_size if draft_ids is None else len(draft_ids)) if options.speculative else None
@@ -238,18 +257,19 @@ class Arena:
         self.replicas, self.why = self._replicas()
         self.stride = -(-plan.size // 4096) * 4096
         # Private: a shared anonymous mapping (Python's default) is not given huge pages.
-        self._map = mmap.mmap(-1, self.stride * self.replicas + embedding.nbytes + 2 * HUGE,
-                              flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if hasattr(mmap, "MADV_HUGEPAGE"):      # without huge pages a step takes half as long again
+        self._map = mmap.mmap(
+            -1, self.stride * self.replicas + embedding.nbytes + 2 * HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        )
+        if hasattr(mmap, "MADV_HUGEPAGE"):  # without huge pages a step takes half as long again
             self._map.madvise(mmap.MADV_HUGEPAGE)
         raw = np.frombuffer(self._map, np.uint8)
-        self._bytes = raw[-raw.ctypes.data % HUGE:]
+        self._bytes = raw[-raw.ctypes.data % HUGE :]
         for offset, chunk in plan.chunks:
-            self._bytes[offset:offset + chunk.nbytes] = chunk
+            self._bytes[offset : offset + chunk.nbytes] = chunk
         for r in range(1, self.replicas):
-            self._bytes[r * self.stride:r * self.stride + plan.size] = self._bytes[:plan.size]
+            self._bytes[r * self.stride : r * self.stride + plan.size] = self._bytes[: plan.size]
         end = self.replicas * self.stride
-        self._bytes[end:end + embedding.nbytes] = embedding.reshape(-1).view(np.uint8)
+        self._bytes[end : end + embedding.nbytes] = embedding.reshape(-1).view(np.uint8)
         self.address, self.embedding_address = self._bytes.ctypes.data, self._bytes.ctypes.data + end
         plan.chunks.clear()
 
@@ -279,10 +299,12 @@ class Arena:
         per_pass = (self.step_bytes() + steps * least) / (steps + 1)
         wanted = 1 + -(-2 * self.cache_bytes // int(per_pass))
         most = max(2, MOST_BYTES // self.plan.size)
-        why = (f"each pass reads the next of {min(wanted, most)} copies, so that {2 * self.cache_bytes / 2**20:.0f} MiB, twice "
-               "the last-level cache, pass before one is read again")
+        why = (
+            f"each pass reads the next of {min(wanted, most)} copies, so that {self.cache_bytes >> 19} MiB, twice "
+            "the last-level cache, pass before one is read again"
+        )
         if wanted > most:
-            why = f"{most} copies fit in {MOST_BYTES >> 20} MiB; {wanted} would keep a step out of the last-level cache for sure"
+            why = f"{most} copies fit in {MOST_BYTES >> 20} MiB; only {wanted} would surely defeat the last-level cache"
         return min(wanted, most), why
 
     def offsets(self) -> np.ndarray:
@@ -295,44 +317,52 @@ class Arena:
     def describe(self) -> dict:
         c = self.config
         experts = c.num_experts_per_tok * self.expert_bytes * (c.num_hidden_layers - c.first_k_dense_replace)
-        return {"replicas": self.replicas, "replicas_why": self.why, "last_level_cache_bytes": self.cache_bytes,
-                "model_bytes": self.plan.size, "arena_bytes": self.stride * self.replicas,
-                "bytes_per_step": self.step_bytes(), "head_bytes": self._head_bytes("HEAD"), "expert_bytes_per_step": experts,
-                "draft_step_bytes": self.draft_bytes() if self.options.speculative else None}
+        return {
+            "replicas": self.replicas,
+            "replicas_why": self.why,
+            "last_level_cache_bytes": self.cache_bytes,
+            "model_bytes": self.plan.size,
+            "arena_bytes": self.stride * self.replicas,
+            "bytes_per_step": self.step_bytes(),
+            "head_bytes": self._head_bytes("HEAD"),
+            "expert_bytes_per_step": experts,
+            "draft_step_bytes": self.draft_bytes() if self.options.speculative else None,
+        }
 
     def close(self) -> None:
         self._bytes = None
         try:
             self._map.close()
-        except BufferError:     # a view is still held somewhere; the mapping goes when it does
+        except BufferError:  # a view is still held somewhere; the mapping goes when it does
             pass
 
 
-def _draft_ids(options: Options, vocab: int) -> np.ndarray | None:
-    """Row numbers of the reduced draft vocabulary, ascending, a multiple of 32 of them; None for the whole vocabulary."""
-    import json
-
-    from labkit.errors import BadInput
+def draft_ids(options: Options, vocab: int) -> np.ndarray | None:
+    """Rows of the reduced draft vocabulary, ascending, a multiple of 32 of them; None for all."""
     text = options.speculative_token_map
     if not options.speculative or text in (None, "", "0"):
         return None
-    if text.isdigit():      # byte-pair merges are learnt in order of frequency, so low ids are the frequent ones
-        ids = np.arange(min(int(text), vocab))
-    else:
-        try:
-            ids = np.unique(np.asarray(json.loads(Path(text).read_text()), dtype=np.int64))
-        except (OSError, ValueError, TypeError) as e:
-            raise BadInput("speculative_token_map", text, f"a count, or a file with a JSON list of token ids ({e})") from None
-    ids = ids[:len(ids) // 32 * 32]
-    if not len(ids) or ids[0] < 0 or ids[-1] >= vocab:
-        raise BadInput("speculative_token_map", text, f"at least 32 ids from 0 to {vocab - 1}")
+    try:
+        if text.isdigit():  # how many of the shipped model's most frequent tokens
+            ids = np.asarray(json.loads(_FREQUENT.read_text())["by_frequency"], np.int64)[: int(text)]
+        else:
+            ids = np.asarray(json.loads(Path(text).read_text()), dtype=np.int64)
+    except (OSError, ValueError, TypeError, KeyError) as e:
+        raise BadInput(
+            "speculative_token_map", text, f"a count, or a file with a JSON list of token ids ({e})"
+        ) from None
+    ids = np.unique(ids[: len(ids) // 32 * 32])
+    if not len(ids) or len(ids) % 32 or ids[0] < 0 or ids[-1] >= vocab:
+        raise BadInput(
+            "speculative_token_map", text, f"at least 32 distinct ids from 0 to {vocab - 1} (a multiple of 32)"
+        )
     return None if len(ids) == vocab else ids.astype(np.int32)
 
 
 def pack(weights: Weights, options: Options, jit: bool) -> Arena:
     """Pack for the kernels that will run: `jit` takes tiled experts, generic row-major ones."""
     packer = _Packer(weights, options, jit)
-    ids = _draft_ids(options, weights.config.vocab_size)
+    ids = draft_ids(options, weights.config.vocab_size)
     plan = packer.run(ids)
     embedding = weights.tensor("model.word_embeddings.weight", weights.config.vocab_size, weights.config.hidden_size)
     return Arena(plan, weights.config, options, packer, embedding, ids)

@@ -69,16 +69,20 @@ class ModelConfig:
         """What the kernels take for granted."""
         same = self.head_dim == self.qk_nope_head_dim == self.v_head_dim
         for name, ok, accepted in (
-                ("head_dim", same and self.head_dim % 16 == 0, "one width, a multiple of 16, for KDA, nope and value"),
-                ("hidden_size", self.hidden_size % 128 == 0, "a multiple of 128"),
-                ("moe_intermediate_size", self.moe_intermediate_size % 128 == 0, "a multiple of 128"),
-                ("kv_lora_rank", self.kv_lora_rank == 128 and 2 * self.head_dim == 128,
-                 "128, with heads of 64: each head's up-projection is then one scale block"),
-                ("vocab_size", self.vocab_size % 32 == 0, "a multiple of 32"),
-                ("score_function", raw.get("score_function", "sigmoid") == "sigmoid", "sigmoid"),
-                ("q_lora_rank", raw.get("q_lora_rank") is None, "null"),
-                ("n_group", raw.get("n_group", 1) == 1, "1"),
-                ("num_shared_experts", raw.get("num_shared_experts", 1) == 1, "1")):
+            ("head_dim", same and self.head_dim % 16 == 0, "one width, a multiple of 16, for KDA, nope and value"),
+            ("hidden_size", self.hidden_size % 128 == 0, "a multiple of 128"),
+            ("moe_intermediate_size", self.moe_intermediate_size % 128 == 0, "a multiple of 128"),
+            (
+                "kv_lora_rank",
+                self.kv_lora_rank == 128 and 2 * self.head_dim == 128,
+                "128, with heads of 64: each head's up-projection is then one scale block",
+            ),
+            ("vocab_size", self.vocab_size % 32 == 0, "a multiple of 32"),
+            ("score_function", raw.get("score_function", "sigmoid") == "sigmoid", "sigmoid"),
+            ("q_lora_rank", raw.get("q_lora_rank") is None, "null"),
+            ("n_group", raw.get("n_group", 1) == 1, "1"),
+            ("num_shared_experts", raw.get("num_shared_experts", 1) == 1, "1"),
+        ):
             if not ok:
                 raise BadInput(name, raw.get(name), accepted)
 
@@ -99,7 +103,7 @@ class Weights:
         with open(path, "rb") as f:
             data = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
         size = int.from_bytes(data[:8], "little")
-        header = json.loads(data[8:8 + size])
+        header = json.loads(data[8 : 8 + size])
         for name, entry in header.items():
             if name == "__metadata__":
                 continue
@@ -136,6 +140,8 @@ def load(model_path: str | Path) -> Weights:
             raise LabError(f"{path}: missing; the index lists it. Restore it from the repository")
         found = hashlib.sha256(path.read_bytes()).hexdigest()
         if found != sums.get(file):
-            raise LabError(f"{path}: damaged: its sha256 is {found[:16]}..., the index says {str(sums.get(file))[:16]}... "
-                           "Restore it from the repository")
+            raise LabError(
+                f"{path}: damaged: its sha256 is {found[:16]}..., the index says {str(sums.get(file))[:16]}... "
+                "Restore it from the repository"
+            )
     return Weights(folder, config, index["metadata"], index["weight_map"])

@@ -14,7 +14,7 @@ DENSE_DTYPES = ("fp8", "bf16")
 FAULTS = ("bare-head", "moe-fallback", "rewrite-draft-tokens", "ignore-env")
 FP8_HEAD_VARIABLE = "SGLANG_ENABLE_FP8_LM_HEAD"
 ACCEPT_LENGTH_VARIABLE = "SGLANG_SIMULATE_ACC_LEN"
-MAX_DRAFT_TOKENS = 16      # tokens one verify pass takes, the root included
+MAX_DRAFT_TOKENS = 16  # tokens one verify pass takes, the root included
 MAX_STEPS = 8
 MAX_TOPK = 4
 
@@ -25,8 +25,8 @@ class Options:
 
     speculative_*: all three numbers or none; topk 1 needs speculative_num_draft_tokens = steps + 1.
     simulate_acc_len: -1 off, else the mean accept length to force (1 .. steps + 1); the text is then not the model's.
-    speculative_token_map: how many of the most frequent tokens a draft may propose (0 = the whole vocabulary), or a path
-    to a JSON list of token ids.
+    speculative_token_map: how many of the most frequent tokens a draft may propose (None = all), or the
+    path of a JSON list of token ids.
     kernel_cache: folder for compiled kernels; None = $XDG_CACHE_HOME/labkit/kernels.
     """
 
@@ -58,13 +58,20 @@ class Options:
         for name in sorted(self.faults):
             _one_of("faults", name, FAULTS)
         if self.fp8_lm_head and self.enable_fp32_lm_head:
-            raise BadInput("enable_fp32_lm_head", True, f"one of enable_fp32_lm_head and {FP8_HEAD_VARIABLE}=1, because a "
-                           "head rounded to e4m3 cannot give the FP32 head's logits")
+            raise BadInput(
+                "enable_fp32_lm_head",
+                True,
+                f"one of enable_fp32_lm_head and {FP8_HEAD_VARIABLE}=1, because a "
+                "head rounded to e4m3 cannot give the FP32 head's logits",
+            )
         self._check_speculation()
 
     def _check_speculation(self):
         steps, topk, drafts = numbers = (
-            self.speculative_num_steps, self.speculative_eagle_topk, self.speculative_num_draft_tokens)
+            self.speculative_num_steps,
+            self.speculative_eagle_topk,
+            self.speculative_num_draft_tokens,
+        )
         if self.speculative_algorithm is None:
             if any(n is not None for n in numbers):
                 raise BadInput("speculative_algorithm", None, "NEXTN when any of the speculative numbers is given")
@@ -72,25 +79,34 @@ class Options:
                 raise BadInput("simulate_acc_len", self.simulate_acc_len, "-1 (off) without speculation")
             return
         _one_of("speculative_algorithm", self.speculative_algorithm, ("NEXTN",))
-        if all(n is None for n in numbers):     # the published setting
+        if all(n is None for n in numbers):  # the published setting
             for name, value in (("num_steps", 3), ("eagle_topk", 1), ("num_draft_tokens", 4)):
                 object.__setattr__(self, f"speculative_{name}", value)
             steps, topk, drafts = 3, 1, 4
         if None in (steps, topk, drafts):
-            raise BadInput("speculative_num_steps, speculative_eagle_topk, speculative_num_draft_tokens",
-                           (steps, topk, drafts), "all three or none")
+            raise BadInput(
+                "speculative_num_steps, speculative_eagle_topk, speculative_num_draft_tokens",
+                (steps, topk, drafts),
+                "all three or none",
+            )
         _whole("speculative_num_steps", steps, 1, MAX_STEPS)
         _whole("speculative_eagle_topk", topk, 1, MAX_TOPK)
         _whole("speculative_num_draft_tokens", drafts, 2, MAX_DRAFT_TOKENS)
         if topk == 1 and drafts != steps + 1:
             if "rewrite-draft-tokens" not in self.faults:
-                raise BadInput("speculative_num_draft_tokens", drafts,
-                               f"{steps + 1} (with topk 1 the drafts form a chain: steps + 1)")
+                raise BadInput(
+                    "speculative_num_draft_tokens",
+                    drafts,
+                    f"{steps + 1} (with topk 1 the drafts form a chain: steps + 1)",
+                )
             object.__setattr__(self, "speculative_num_draft_tokens", steps + 1)
         largest = 1 + topk + (steps - 1) * topk * topk
         if topk > 1 and drafts > largest:
-            raise BadInput("speculative_num_draft_tokens", drafts,
-                           f"at most {largest}, all that {steps} steps of topk {topk} propose, the root included")
+            raise BadInput(
+                "speculative_num_draft_tokens",
+                drafts,
+                f"at most {largest}, all that {steps} steps of topk {topk} propose, the root included",
+            )
         acc = self.simulate_acc_len
         if acc != -1 and not 1 <= acc <= steps + 1:
             raise BadInput("simulate_acc_len", acc, f"-1 (off) or a length from 1 to {steps + 1}")
@@ -101,7 +117,7 @@ class Options:
 
     @property
     def runs_jit(self) -> bool:
-        """Whether the shape-specialised MoE kernels really run (the fault moe-fallback makes this differ from the flag)."""
+        """Whether the shape-specialised MoE kernels really run (the fault moe-fallback runs generic ones)."""
         return self.moe_runner_backend == "jit" and "moe-fallback" not in self.faults
 
     @classmethod
@@ -138,15 +154,24 @@ def from_args(args: argparse.Namespace, env: Mapping[str, str]) -> Options:
     if "ignore-env" in faults:
         env = {}
     return Options(
-        model_path=args.model_path, moe_runner_backend=args.moe_runner_backend,
+        model_path=args.model_path,
+        moe_runner_backend=args.moe_runner_backend,
         fp8_lm_head=_switch(FP8_HEAD_VARIABLE, env.get(FP8_HEAD_VARIABLE, "0")),
-        enable_fp32_lm_head=args.enable_fp32_lm_head, speculative_algorithm=args.speculative_algorithm,
-        speculative_num_steps=args.speculative_num_steps, speculative_eagle_topk=args.speculative_eagle_topk,
+        enable_fp32_lm_head=args.enable_fp32_lm_head,
+        speculative_algorithm=args.speculative_algorithm,
+        speculative_num_steps=args.speculative_num_steps,
+        speculative_eagle_topk=args.speculative_eagle_topk,
         speculative_num_draft_tokens=args.speculative_num_draft_tokens,
         simulate_acc_len=_number(ACCEPT_LENGTH_VARIABLE, env.get(ACCEPT_LENGTH_VARIABLE, "-1")),
-        speculative_token_map=args.speculative_token_map, threads=args.threads, dense_dtype=args.dense_dtype,
-        context_length=args.context_length, kernel_variant=args.kernel_variant, kernel_cache=args.kernel_cache,
-        random_seed=args.random_seed, faults=faults)
+        speculative_token_map=args.speculative_token_map,
+        threads=args.threads,
+        dense_dtype=args.dense_dtype,
+        context_length=args.context_length,
+        kernel_variant=args.kernel_variant,
+        kernel_cache=args.kernel_cache,
+        random_seed=args.random_seed,
+        faults=faults,
+    )
 
 
 def _one_of(field_name: str, value: object, accepted: Sequence[str]) -> None:

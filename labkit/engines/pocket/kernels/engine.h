@@ -85,6 +85,7 @@ struct Engine {
     Pass pass;
     bool recording, decoding;
     ExpertRecord experts;
+    float *taps;                    // tests: the residual stream after each half layer [2 * LAYERS][MAX_TOKENS][HIDDEN]
     // threads
     void (*job)(Engine *, int);
     atomic_int job_number, jobs_done, arrived, phase;

@@ -19,8 +19,17 @@ int inspect_sample(const float *logits, const Sampling *s, uint64_t index) {
     return token;
 }
 
-// Logits [n][VOCAB] and normalised hidden states [n][HIDDEN] of a text, `chunk` tokens a pass. after_layer >= 0: hidden gets the
-// residual stream after that layer instead (run with fewer layers is not possible, so the pass stops there).
+// The residual stream after each half layer of one pass over n <= MAX_TOKENS tokens: taps [2 * LAYERS][MAX_TOKENS][HIDDEN]
+void inspect_layers(Engine *e, const int32_t *tokens, int n, float *taps) {
+    forget(e);
+    park(e, false);
+    e->taps = taps;
+    advance(e, tokens, n, 0);
+    e->taps = NULL;
+    park(e, true);
+}
+
+// Logits [n][VOCAB] and normalised hidden states [n][HIDDEN] of a text, `chunk` tokens a pass.
 void inspect_text(Engine *e, const int32_t *tokens, int n, int chunk, float *logits, float *hidden) {
     forget(e);
     park(e, false);

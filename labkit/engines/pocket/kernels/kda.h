@@ -18,7 +18,7 @@ INLINE void read_state(const float *from, float *to, const Update *waiting, cons
             const int row = c * HEAD_DIM + i * COLUMNS * VL;
             vf s[COLUMNS];
             UNROLL for (int v = 0; v < COLUMNS; v++) s[v] = vf_load(from + row + v * VL);
-            for (int u = 0; u < n; u++)
+            UNROLL for (int u = 0; u < n; u++)
                 UNROLL for (int v = 0; v < COLUMNS; v++)
                     s[v] = vf_fma(vf_set1(waiting[u].key[i]), vf_load(waiting[u].change + c + v * VL), s[v] * vf_set1(waiting[u].decay[i]));
             if (to) UNROLL for (int v = 0; v < COLUMNS; v++) vf_store(to + row + v * VL, s[v]);
@@ -91,8 +91,13 @@ static void kda_head(Engine *e, Room *room, int layer, int head) {
                 branch[t] = to;
             }
         }
-        if (n == 1) read_state(from, to, waiting, 1, decay, k, q, p, r);
-        else read_state(from, to, waiting, n, decay, k, q, p, r);
+        switch (n) {        // known counts are unrolled; up to 4 wait after a round with 3 drafts
+        case 1: read_state(from, to, waiting, 1, decay, k, q, p, r); break;
+        case 2: read_state(from, to, waiting, 2, decay, k, q, p, r); break;
+        case 3: read_state(from, to, waiting, 3, decay, k, q, p, r); break;
+        case 4: read_state(from, to, waiting, 4, decay, k, q, p, r); break;
+        default: read_state(from, to, waiting, n, decay, k, q, p, r);
+        }
         const float kq = dot(k, q, HEAD_DIM);
         for (int i = 0; i < HEAD_DIM; i += VL) {
             vf u = vf_set1(beta) * (vf_load(v + i) - vf_load(p + i));

@@ -20,7 +20,9 @@ static void model_job(Engine *e, int id) {
     barrier(e);
     for (int layer = 0; layer < LAYERS; layer++) {
         if (is_mla(layer)) mla(e, layer, id); else kda(e, layer, id);
+        if (e->taps && id == 0) memcpy(e->taps + 2 * layer * sizeof e->x / 4, e->x, sizeof e->x);
         if (is_moe(layer)) moe(e, layer, id); else dense_mlp(e, layer, id);
+        if (e->taps && id == 0) memcpy(e->taps + (2 * layer + 1) * sizeof e->x / 4, e->x, sizeof e->x);
     }
     if (id == 0)
         for (int t = 0; t < m; t++) rms_norm(e->x[t], floats(e, WHOLE, SLOT_FINAL_NORM), 1.0f, e->hidden[t], HIDDEN);
