@@ -37,7 +37,6 @@ class Experiment:
     name = ""
     guess: Guess | None = None
     settings: tuple[Setting, ...] = LOAD_SETTINGS
-    figure_names: tuple[str, ...] = ()
 
     def __init__(self, **parameters: Any):
         self.given = dict(parameters)
@@ -93,7 +92,7 @@ class Experiment:
         return []
 
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
-        """One figure for each of figure_names, whatever has been measured so far."""
+        """The same number of figures whatever has been measured so far."""
         return []
 
     def findings(self, results: Mapping[str, Result]) -> list[Line]:

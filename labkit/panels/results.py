@@ -1,11 +1,10 @@
 """What was measured on one arm, as evidence: medians with intervals, yields, and the bytes that belong to it."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from labkit.engines.config import EngineConfig
-from labkit.evidence import Evidence, Tier, derived, measured, spec
+from labkit.evidence import Evidence, Tier, measured, spec
 from labkit.measure import metrics
 from labkit.measure.stats import ratio_interval
 from labkit.params import Params
@@ -94,33 +93,14 @@ class Result:
         rows = self.used
         return round(sum(r["prompt_tokens"] + r["output_tokens"] / 2 for r in rows) / len(rows))
 
-    @cached_property
-    def round(self) -> Evidence:
-        """Time of one draft-and-verify round, TPOT * a, s; request by request, so that their noise stays paired."""
-        from labkit.measure.stats import median_interval
 
-        values = [metrics.round_time(r["tpot_s"], r["accept_length"]) for r in self.used]
-        found = median_interval(values, [r["repeat"] for r in self.used], seed=self.arm.params.seed)
-        return Evidence(
-            found.median,
-            "s",
-            Tier.DERIVED,
-            self.tpot.source,
-            found.low,
-            found.high,
-            "TPOT * a",
-            (self.tpot, self.accept),
-        )
-
-
-def ratio(top: Result, bottom: Result, *, value: str = "tpot_s", formula: str) -> Evidence:
-    """Median of `value` of one arm over that of another with a bootstrap interval of the ratio (derived).
+def ratio(top: Result, bottom: Result, *, formula: str) -> Evidence:
+    """Median TPOT of one arm over that of another with a bootstrap interval of the ratio (derived).
 
     Narrower than the quotient of two intervals, because both ends are rarely at their extremes together.
     """
-    a, b = _values(top, value), _values(bottom, value)
-    found = ratio_interval(*a, *b, seed=top.arm.params.seed)
-    inputs = tuple(r.round if value == "round" else r.tpot for r in (top, bottom))
+    found = ratio_interval(*_tpots(top), *_tpots(bottom), seed=top.arm.params.seed)
+    inputs = (top.tpot, bottom.tpot)
     return Evidence(
         found.median, "1", Tier.DERIVED, "; ".join(i.source for i in inputs), found.low, found.high, formula, inputs
     )
@@ -144,19 +124,11 @@ def speedup(fast: Result, slow: Result) -> Evidence:
     return ratio(slow, fast, formula="TPOT of the slower / TPOT of the faster")
 
 
-def _values(result: Result, value: str) -> tuple[list[float], list[int]]:
-    return [r[value] for r in result.used], [r["repeat"] for r in result.used]
-
-
-def pooled(histograms: Sequence[Sequence[int]]) -> list[int]:
-    """The sum of histograms of unequal lengths."""
-    width = max(map(len, histograms), default=0)
-    return [sum(h[i] for h in histograms if i < len(h)) for i in range(width)]
+def _tpots(result: Result) -> tuple[list[float], list[int]]:
+    return [r["tpot_s"] for r in result.used], [r["repeat"] for r in result.used]
 
 
 def count(value: float, unit: str, what: str) -> Evidence:
     """A setting as evidence, for formulas that use it."""
     return spec(value, unit, f"setting: {what}")
 
-
-__all__ = ["Arm", "Result", "cost", "count", "derived", "pooled", "ratio", "speedup"]

@@ -95,7 +95,8 @@ class Fallback(Experiment):
         for r in found:
             lines.append((f"TPOT, {r.name}", r.tpot, r.arm.title))
             if r.accept is not None:
-                lines.append((f"accept length, {r.name}", r.accept, ""))
+                near = "the prefill's token counts too, so short outputs sit slightly above 1"
+                lines.append((f"accept length, {r.name}", r.accept, near if r.accept.value < 1.2 else ""))
         if self.guessed is not None and len(found) == 3:
             lines.append(
                 ("your guess of the accept length", f"{self.guessed:g}", f"measured {found[2].accept.value:.2f}")

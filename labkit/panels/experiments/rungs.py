@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from labkit.engines import ladder, process
-from labkit.errors import BadInput
 from labkit.evidence import Evidence, measured
 from labkit.figures import decode, runs, speculation
 from labkit.panels import machine
@@ -259,11 +258,3 @@ def compile_seconds(r: Result) -> float | None:
 def _seconds(info: dict) -> float | None:
     value = info.get("compile_s", info.get("compile_seconds"))
     return float(value) if isinstance(value, (int, float)) else None
-
-
-def rungs_or_error(config) -> None:
-    """Raise BadInput early for an engine that has no ladder."""
-    if config.engine == "attach":
-        raise BadInput(
-            "engine", "attach", "pocket or sglang: this notebook moves between rungs, an attached server cannot"
-        )
