@@ -83,6 +83,10 @@ class Experiment:
     def after(self, pool) -> None:
         """Whatever is asked of the running engines once a measurement has ended (labkit.panels.engines.Pool)."""
 
+    def after_seconds(self) -> float:
+        """How long `after` will take, for the time that is predicted before a run."""
+        return 0.0
+
     def extra(self) -> dict:
         """What `after` found, JSON-ready, for the record's summary."""
         return {}

@@ -55,6 +55,7 @@ class Panel:
         if not blocks:
             return "measured already; Measure again adds passes"
         seconds, known = self.runner.seconds(blocks)
+        seconds += self.experiment.after_seconds()
         requests = sum(b.requests for b in blocks)
         basis = "from earlier measurements" if known else "a first estimate from bytes"
         return f"about {words.minutes(seconds)} for {requests} requests ({basis})"
