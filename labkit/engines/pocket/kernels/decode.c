@@ -103,6 +103,7 @@ static bool prefill(Engine *e, Request *r, Round *round) {
         if (e->set.speculative && held + m - 1) extend_draft(e, r->prompt + at + 1 - held, round->hidden, held + m - 1);
         memcpy(round->hidden[0], last, sizeof last);
     }
+    for (int t = 0; t < r->n_prompt; t++) meet(e, r->prompt[t]);
     head(e, round->hidden[0], 1);
     round->past = r->n_prompt;
     return true;
@@ -125,6 +126,7 @@ static int forced(const Engine *e, const Request *r) {
 static void speculative_round(Engine *e, Request *r, Round *round) {
     const int root = r->tokens[request_count(r) - 1], wanted = e->set.simulate >= 0 ? forced(e, r) : -1;
     int path[MAX_DEPTH] = {0}, n = 1, accepted = 0;
+    for (int i = 0; i < round->fresh; i++) meet(e, round->follow[i]);
     extend_draft(e, round->follow, round->hidden, round->fresh);
     grow(e, &round->drafts, root, round->fresh - 1);
     if (cancelled(r)) return;

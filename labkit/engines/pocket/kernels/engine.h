@@ -23,6 +23,7 @@
 #define MAX_VERIFY 16
 #define MAX_DEPTH 9                 // steps + 1
 #define MAX_TOPK 4
+#define MAX_OWN (VOCAB < 4096 ? VOCAB / 4 / TILE * TILE : 1024)
 #define BLOCK_KEYS 64               // attention works through the past in blocks of this many positions
 
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
@@ -107,6 +108,11 @@ struct Engine {
     int8_t inner_q[MAX_TOKENS * TOP_K][INTER];
     float inner_s[MAX_TOKENS * TOP_K][INTER / 32];
     int32_t inner_b[MAX_TOKENS * TOP_K][INTER / 32];
+    // A reduced draft vocabulary is widened by the request's own tokens: their rows of the head, copied as they turn up
+    bool in_draft[VOCAB];
+    int own_rows, own_ids[MAX_OWN];
+    float own_scale[MAX_OWN];
+    uint8_t own_head[MAX_OWN * HIDDEN * 2];
     float hidden[MAX_TOKENS][HIDDEN];       // after the final norm
     float mixin[MAX_TOKENS][HIDDEN];        // NEXTN: the hidden states it reads
     float logits[MAX_TOKENS][VOCAB];

@@ -53,17 +53,27 @@ static void nextn_job(Engine *e, int id) {
 }
 
 enum { HEAD_BF16, HEAD_FP8, HEAD_BARE };
+static void head_rows(const Mat *w, int kind, int first, int end, const float *x, float *logits, int m) {
+    if (kind == HEAD_FP8) gemv_fp8_rows(w, first, end, x, 2 * HIDDEN, logits, VOCAB, m);
+    else gemv_bf16(w, first, end, x, 2 * HIDDEN, logits, VOCAB, m);
+}
+
 static void head_job(Engine *e, int id) {
     Room *room = &e->room[id];
     const bool draft = e->head_kind & 4, reduced = draft && e->set.draft_ids;
     const int slot = reduced ? SLOT_DRAFT_HEAD : SLOT_HEAD, kind = e->head_kind & 3;
-    const Mat w = mat(e, WHOLE, slot, e->head_rows, HIDDEN);
+    const Mat w = mat(e, WHOLE, slot, reduced && kind != HEAD_BARE ? e->set.draft_rows : e->head_rows, HIDDEN);
     int first, end;
     fetch_first(&w, id, e->set.threads);
     for (int t = 0; t < e->head_m; t++) scaled(e->head_in + (size_t)t * HIDDEN, FP8_X, room->hx[t], HIDDEN);
     part(w.tiles, id, e->set.threads, &first, &end);
-    if (kind == HEAD_FP8) gemv_fp8_rows(&w, first, end, room->hx[0], 2 * HIDDEN, e->logits[0], VOCAB, e->head_m);
-    else gemv_bf16(&w, first, end, room->hx[0], 2 * HIDDEN, e->logits[0], VOCAB, e->head_m);
+    head_rows(&w, kind, first, end, room->hx[0], e->logits[0], e->head_m);
+    if (reduced && kind != HEAD_BARE && id == 0) {
+        const Mat own = {e->own_head, e->own_scale, (e->own_rows + TILE - 1) / TILE, HIDDEN};
+        head_rows(&own, kind, 0, own.tiles, room->hx[0], e->logits[0] + e->set.draft_rows, e->head_m);
+        for (int t = 0; t < e->head_m; t++)
+            for (int i = e->own_rows; i < own.tiles * TILE; i++) e->logits[t][e->set.draft_rows + i] = -INFINITY;
+    }
     barrier(e);
 }
 
@@ -82,10 +92,26 @@ static void draft_head(Engine *e, float *hidden, int m) {
     e->head_in = hidden, e->head_m = m, e->head_rows = e->set.draft_rows;
     e->head_kind = 4 | (!e->set.fp8_head ? HEAD_BF16 : e->set.bare_head ? HEAD_BARE : HEAD_FP8);
     if ((e->head_kind & 3) == HEAD_BARE) e->head_rows = e->set.draft_rows / 2 / TILE * TILE;
+    else e->head_rows += (e->own_rows + TILE - 1) / TILE * TILE;
     run_job(e, head_job);
 }
 
-static int draft_token(const Engine *e, int row) { return e->set.draft_ids ? e->set.draft_ids[row] : row; }
+static int draft_token(const Engine *e, int row) {
+    if (!e->set.draft_ids) return row;
+    return row < e->set.draft_rows ? e->set.draft_ids[row] : e->own_ids[row - e->set.draft_rows];
+}
+
+// A token of this request: what was said once is likely to be said again, so a reduced draft vocabulary takes it in.
+static void meet(Engine *e, int token) {
+    if (!e->set.draft_ids || e->in_draft[token] || e->own_rows == MAX_OWN || e->set.draft_rows + e->own_rows + TILE > VOCAB) return;
+    const int width = e->set.fp8_head ? HIDDEN : 2 * HIDDEN, row = e->own_rows++;
+    const uint8_t *from = e->set.arena + e->set.at[WHOLE][SLOT_HEAD] + (size_t)(token / TILE) * TILE * width + token % TILE * 4;
+    uint8_t *to = e->own_head + (size_t)(row / TILE) * TILE * width + row % TILE * 4;
+    for (int i = 0; i < width / 4; i++) memcpy(to + i * TILE * 4, from + i * TILE * 4, 4);
+    if (e->set.fp8_head) e->own_scale[row] = ((const float *)(e->set.arena + e->set.at[WHOLE][SLOT_HEAD_SCALE]))[token];
+    e->own_ids[row] = token;
+    e->in_draft[token] = true;
+}
 
 static void chain(Pass *pass, const int32_t *tokens, int m, int past) {
     pass->past = past, pass->first = 0, pass->m = m, pass->certain = true;
@@ -109,4 +135,9 @@ static void forget(Engine *e) {
     }
     e->waiting = 0;
     e->draft_past = 0;
+    e->own_rows = 0;
+    if (e->set.draft_ids) {
+        memset(e->in_draft, 0, sizeof e->in_draft);
+        for (int i = 0; i < e->set.draft_rows; i++) e->in_draft[e->set.draft_ids[i]] = true;
+    }
 }

@@ -1,9 +1,13 @@
 """Speculation changes nothing but speed: the same tokens, greedy and sampled, whatever the tree."""
 
+import json
+
 import numpy as np
 import pytest
 
+from labkit.engines.pocket import draft_vocab
 from labkit.engines.pocket.engine import Sampling
+from labkit.engines.pocket.options import SHIPPED_WEIGHTS
 
 GRID = [
     (1, 1, 2),
@@ -130,13 +134,33 @@ def test_sharing_only_the_tensor_makes_every_draft_wrong(engines, prompts):
     assert stats.correct_drafts == 0 and stats.verify_ct == 59
 
 
-@pytest.mark.parametrize("extra", [{"speculative_token_map": "1024"}, {"threads": 2}, {"fp8_lm_head": True}])
+@pytest.mark.parametrize("extra", [
+    {"speculative_token_map": "0"}, {"speculative_token_map": "64"}, {"threads": 2}, {"fp8_lm_head": True},
+    {"speculative_token_map": "64", "fp8_lm_head": True, "threads": 2}])
 def test_options_keep_it_lossless(engines, prompts, extra):
     head = {"fp8_lm_head": True} if "fp8_lm_head" in extra else {}
     assert texts(engines(**spec(3, 1, 4), **extra), prompts[:3]) == texts(engines(**JIT, **head), prompts[:3])
 
 
+def test_a_reduced_vocabulary_takes_in_the_requests_own_tokens(engines):
+    """32 frequent tokens make up a part of this text only; drafts are right much more often than they alone could be."""
+    from tokenizers import Tokenizer
+
+    from labkit.workloads import load
+    tokenizer = Tokenizer.from_file(str(SHIPPED_WEIGHTS / "tokenizer.json"))
+    prompt = tokenizer.encode(load("repetitive", count=1, seed=3)[0].text).ids
+    generation = engines(**spec(3, 1, 4), speculative_token_map="32").start(
+        prompt, Sampling(temperature=0, max_new_tokens=150, ignore_eos=True))
+    stats = generation.join(60)
+    frequent = set(json.loads(draft_vocab.FILE.read_text())["by_frequency"][:32])
+    share = sum(token in frequent for token in generation.poll()) / 150
+    alone = 1 + share + share**2 + share**3     # were frequent tokens scattered, and every one drafted right
+    assert share < 0.8 and stats.completion_tokens / stats.verify_ct > alone
+
+
 def test_reduced_vocabulary_is_what_was_asked(engines):
+    assert engines(**spec(3, 1, 4)).describe()["speculative_draft_vocab"] == 2048
+    assert engines(**spec(3, 1, 4), speculative_token_map="0").describe()["speculative_draft_vocab"] == 6144
     assert engines(**spec(3, 1, 4), speculative_token_map="1024").describe()["speculative_draft_vocab"] == 1024
 
 
