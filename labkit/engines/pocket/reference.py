@@ -14,8 +14,9 @@ The exact form of each step:
 - Router: scores sigmoid(W h); the bias only takes part in the choice; ties go to the lower index.
 - W4A8 (the engine's expert arithmetic): activations in groups of 32 become integers round(x / s), s = max|x| / 127,
   rounded to nearest even, for both the gate/up and the down product. A last-bit difference can flip such a rounding,
-  and later the choice of an expert, so two right implementations agree closely on `feed_forward` of the same input and on
-  the first token, and on later logits only to about a tenth (float32 against float64 of this file does no better).
+  and later the choice of an expert, so two right implementations agree closely on `feed_forward` of the same input
+  and on the first token, and on later logits only to about a tenth (float32 against float64 of this file does no
+  better).
 """
 
 import json
