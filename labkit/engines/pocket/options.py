@@ -25,8 +25,8 @@ class Options:
 
     speculative_*: all three numbers or none; topk 1 needs speculative_num_draft_tokens = steps + 1.
     simulate_acc_len: -1 off, else the mean accept length to force (1 .. steps + 1); the text is then not the model's.
-    speculative_token_map: what a draft may propose besides the request's own tokens: a count (the most frequent ones), the
-    path of a JSON list of token ids, "0" (the whole vocabulary), or "auto" (a count that pays on the shipped model).
+    speculative_token_map: what a draft may propose besides the request's own tokens: a count (the most frequent ones),
+    the path of a JSON list of ids, "0" (the whole vocabulary), or "auto" (a count that pays on the shipped model).
     kernel_cache: folder for compiled kernels; None = $XDG_CACHE_HOME/labkit/kernels.
     """
 

@@ -8,6 +8,17 @@ void inspect_gemv(int kind, const uint8_t *w, const float *scale, int tiles, int
         {gemv_fp8, gemv_fp8_rows, gemv_bf16_blocks, gemv_bf16, gemv_f32};
     kernels[kind](&mat, 0, tiles, x, ldx, y, ldy, m);
 }
+// `copies` products in a row, each rounding its activations anew: for comparing with other libraries
+void inspect_moe(moe_gemv *gemv, const uint8_t *w, int64_t stride, int copies, int n, int k, const float *x, float *y, int m) {
+    int8_t *q = malloc((size_t)m * k);
+    float *s = malloc((size_t)m * k / 8);
+    int32_t *b = malloc((size_t)m * k / 8);
+    for (int i = 0; i < copies; i++, w += stride) {
+        quantise(x, q, s, b, m * k);
+        gemv(w, n, k, 0, n, q, s, b, y, n, m, w + stride);
+    }
+    free(q), free(s), free(b);
+}
 float inspect_fp8_x(void) { return FP8_X; }
 void inspect_quantise(const float *x, int8_t *q, float *scale, int32_t *bias, int n) { quantise(x, q, scale, bias, n); }
 void inspect_exp(const float *x, float *y, int n) { for (int i = 0; i < n; i += VL) vf_store(y + i, vf_exp(vf_load(x + i))); }

@@ -143,7 +143,7 @@ def test_options_keep_it_lossless(engines, prompts, extra):
 
 
 def test_a_reduced_vocabulary_takes_in_the_requests_own_tokens(engines):
-    """32 frequent tokens make up a part of this text only; drafts are right much more often than they alone could be."""
+    """32 frequent tokens make up a part of this text only; drafts are right more often than they alone could be."""
     from tokenizers import Tokenizer
 
     from labkit.workloads import load
