@@ -17,8 +17,8 @@ ALLOWED = frozenset("""
     speculative_draft_model_path speculative_draft_attention_backend speculative_attention_mode speculative_token_map
     speculative_accept_threshold_single speculative_accept_threshold_acc speculative_use_block_verification
     speculative_use_rejection_sampling speculative_moe_runner_backend simulate_acc_len
-    kernel_variant kernel_variants kernels replicas replica_reason compile_seconds compile_s load_s bytes_per_step huge_pages
-    threads compiler cpu faults
+    kernel_variant kernel_variants kernels replicas replica_reason compile_seconds compile_s load_s bytes_per_step
+    huge_pages threads compiler cpu faults
     max_running_requests max_total_num_tokens max_req_input_len max_total_tokens mem_fraction_static
     chunked_prefill_size disable_radix_cache disable_cuda_graph disable_overlap_schedule enable_metrics random_seed
     cuda_graph_max_bs cuda_graph_max_bs_decode cuda_graph_bs cuda_graph_bs_decode cuda_graph_backend_decode
