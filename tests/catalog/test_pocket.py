@@ -58,7 +58,7 @@ def test_the_engine_counts_the_same_bytes(fp8):
     from labkit.engines.pocket.options import Options
 
     speculative = {"speculative_algorithm": "NEXTN", "speculative_num_steps": 3, "speculative_eagle_topk": 1,
-                   "speculative_num_draft_tokens": 4}  # fmt: skip
+                   "speculative_num_draft_tokens": 4, "speculative_token_map": "0"}  # fmt: skip
     engine = Engine(Options(model_path=str(WEIGHTS), fp8_lm_head=fp8, **speculative))
     try:
         counted = engine.describe()
