@@ -266,3 +266,10 @@ def test_the_bridge_between_the_accounts():
         sum(g.scale_bytes + g.padding_bytes for g in padded.groups)
     )
     assert padded.group("routed experts").padding_bytes > 0
+
+
+def test_a_line_names_the_format_of_most_of_its_payload():
+    mixed = recipe_of(QUANTISED).with_formats(gate="fp32")  # 480 bytes of gates, 726 of convolutions and the like
+    assert per_tensor(QUANTISED, context=0, recipe=mixed).group("KDA small parts").format == "bf16"
+    wide = mixed.with_formats(gate="fp32", small="fp16")
+    assert per_tensor(QUANTISED, context=0, recipe=wide).group("KDA small parts").format == "fp16"
