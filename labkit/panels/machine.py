@@ -20,7 +20,11 @@ def bandwidth(machine: str, threads: int = 1) -> Evidence:
     if machine == "this":
         from labkit.measure import probe
 
-        return probe.bandwidth(threads)
+        found = probe.probe(threads)
+        if found.clock == "cpu":
+            # Others used the cores or the memory meanwhile, which only ever lowers the figure: look once more.
+            found = max(found, probe.probe(threads, fresh=True), key=lambda p: p.bytes_s)
+        return found.evidence()
     from labkit import catalog
 
     # A nominal figure is nobody's measurement: what memory sustained is the better roof where it is known.

@@ -1,6 +1,7 @@
 """A small model's config and rows as a measurement would leave them; no engine runs in these tests."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -27,7 +28,9 @@ def known_bandwidth(monkeypatch):
     from labkit.evidence import measured
     from labkit.panels import machine
 
-    monkeypatch.setattr(probe, "bandwidth", lambda threads=1: measured(10, "GB/s", "test bandwidth", 9.5, 10.5))
+    ten = measured(10, "GB/s", "test bandwidth", 9.5, 10.5)
+    monkeypatch.setattr(probe, "bandwidth", lambda threads=1, **_: ten)
+    monkeypatch.setattr(probe, "probe", lambda threads=1, **_: SimpleNamespace(clock="wall", evidence=lambda: ten))
     machine.bandwidth.cache_clear()
     yield
     machine.bandwidth.cache_clear()
