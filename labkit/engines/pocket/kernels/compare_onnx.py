@@ -1,8 +1,8 @@
-"""Is the `generic` MoE kernel a fair baseline? It against ONNX Runtime's MatMulNBits (4 bits, groups of 32, int8 activations).
+"""Is the `generic` MoE kernel a fair baseline? It against ONNX Runtime's MatMulNBits (4 bits, groups of 32, int8).
 
-Both run shapes known only at run time, one thread, weights far larger than the last-level cache, in turns. GB/s count the same
-bytes for both: 4.25 bits a weight, as MXFP4 has them (ONNX's own scales are larger). Needs `pip install onnxruntime onnx`; run
-`python -m labkit.engines.pocket.kernels.compare_onnx`.
+Both run shapes known only at run time, on one thread, from weights far larger than the last-level cache, in turns. GB/s
+count the same bytes for both: 4.25 bits a weight, as MXFP4 has them (ONNX's own scales are larger). Needs
+`pip install onnxruntime onnx`; run `python -m labkit.engines.pocket.kernels.compare_onnx`.
 """
 
 import ctypes as c
@@ -96,9 +96,6 @@ def compare() -> list[dict]:
 
 
 if __name__ == "__main__":
-    for row in compare():
-        print(
-            f"N {row['n']:6d} K {row['k']} M {row['m']}: ONNX Runtime {row['onnx']:5.1f} GB/s, generic {row['generic']:5.1f} GB/s, "
-            f"generic/ONNX {row['generic'] / row['onnx']:.2f}",
-            flush=True,
-        )
+    for r in compare():
+        print(f"N {r['n']:6d} K {r['k']} M {r['m']}: ONNX Runtime {r['onnx']:5.1f} GB/s, generic {r['generic']:5.1f},"
+              f" generic/ONNX {r['generic'] / r['onnx']:.2f}", flush=True)

@@ -56,7 +56,7 @@ typedef struct {                    // a thread's own room
     float xs[MAX_TOKENS][HIDDEN / 32], gathered_s[MAX_TOKENS * MAX(HIDDEN, INTER) / 32];
     int32_t xb[MAX_TOKENS][HIDDEN / 32], gathered_b[MAX_TOKENS * MAX(HIDDEN, INTER) / 32];
     float out[MAX_TOKENS][HIDDEN], part[MAX_TOKENS][HIDDEN];
-    float branch[MAX_VERIFY][HEAD_DIM * HEAD_DIM];                  // KDA states of a tree's branches, one head at a time
+    float branch[MAX_VERIFY][HEAD_DIM * HEAD_DIM];                  // KDA states of a tree's branches, one strip at a time
     float attn_sum[MAX_TOKENS][HEADS][KV_RANK], attn_max[MAX_TOKENS][HEADS], attn_mass[MAX_TOKENS][HEADS];
 } Room;
 

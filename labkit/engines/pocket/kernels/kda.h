@@ -6,29 +6,26 @@
 
 typedef struct { const float *decay, *key, *change; } Update;
 
-// A state is kept as it is read: [value columns in strips of COLUMNS vectors][key][columns of the strip].
-// One read does everything: apply the waiting updates, write the result to `to` (when given), and with the new token's decay
-// compute p = k^T S and r = S^T q. Its own update then waits, and o = r + (k . q) change.
-INLINE void read_state(const float *from, float *to, const Update *waiting, const int n, const float *decay, const float *key,
-                       const float *query, float *p, float *r) {
-    for (int c = 0; c < HEAD_DIM; c += COLUMNS * VL) {
-        vf ps[COLUMNS], rs[COLUMNS];
-        UNROLL for (int v = 0; v < COLUMNS; v++) ps[v] = rs[v] = vf_zero();
-        for (int i = 0; i < HEAD_DIM; i++) {
-            const int row = c * HEAD_DIM + i * COLUMNS * VL;
-            vf s[COLUMNS];
-            UNROLL for (int v = 0; v < COLUMNS; v++) s[v] = vf_load(from + row + v * VL);
-            UNROLL for (int u = 0; u < n; u++)
-                UNROLL for (int v = 0; v < COLUMNS; v++)
-                    s[v] = vf_fma(vf_set1(waiting[u].key[i]), vf_load(waiting[u].change + c + v * VL), s[v] * vf_set1(waiting[u].decay[i]));
-            if (to) UNROLL for (int v = 0; v < COLUMNS; v++) vf_store(to + row + v * VL, s[v]);
-            UNROLL for (int v = 0; v < COLUMNS; v++) {
-                vf d = s[v] * vf_set1(decay[i]);
-                ps[v] = vf_fma(vf_set1(key[i]), d, ps[v]);
-                rs[v] = vf_fma(vf_set1(query[i]), d, rs[v]);
-            }
+#define STRIP (COLUMNS * VL)                                // values: a strip of a state, [key][STRIP], fits the first-level cache
+
+// A state is kept as it is read, strip after strip. One read of a strip does everything: apply the waiting updates, write the
+// result to `to` (when given), and with the new token's decay compute p = k^T S and r = S^T q. The token's own update,
+// change = beta (v - p), then waits in its turn, and o = r + (k . q) change. c: the strip's first column.
+INLINE void read_strip(const float *from, float *to, const Update *waiting, const int n, const float *decay, const float *key,
+                       const float *query, vf *ps, vf *rs, int c) {
+    UNROLL for (int v = 0; v < COLUMNS; v++) ps[v] = rs[v] = vf_zero();
+    for (int i = 0; i < HEAD_DIM; i++) {
+        vf s[COLUMNS];
+        UNROLL for (int v = 0; v < COLUMNS; v++) s[v] = vf_load(from + i * STRIP + v * VL);
+        UNROLL for (int u = 0; u < n; u++)
+            UNROLL for (int v = 0; v < COLUMNS; v++)
+                s[v] = vf_fma(vf_set1(waiting[u].key[i]), vf_load(waiting[u].change + c + v * VL), s[v] * vf_set1(waiting[u].decay[i]));
+        if (to) UNROLL for (int v = 0; v < COLUMNS; v++) vf_store(to + i * STRIP + v * VL, s[v]);
+        UNROLL for (int v = 0; v < COLUMNS; v++) {
+            vf d = s[v] * vf_set1(decay[i]);
+            ps[v] = vf_fma(vf_set1(key[i]), d, ps[v]);
+            rs[v] = vf_fma(vf_set1(query[i]), d, rs[v]);
         }
-        UNROLL for (int v = 0; v < COLUMNS; v++) vf_store(p + c + v * VL, ps[v]), vf_store(r + c + v * VL, rs[v]);
     }
 }
 
@@ -51,61 +48,95 @@ INLINE void convolve(const Engine *e, const Kda *a, const float *taps, int t, in
 
 INLINE void l2_normalise(float *x, float by) { scaled(x, by / sqrtf(dot(x, x, HEAD_DIM) + 1e-6f), x, HEAD_DIM); }
 
+typedef struct {                    // one head's input for each token of a pass
+    float query[MAX_TOKENS][HEAD_DIM], value[MAX_TOKENS][HEAD_DIM], out[MAX_TOKENS][HEAD_DIM], beta[MAX_TOKENS], kq[MAX_TOKENS];
+} HeadInput;
+
+static void head_input(Engine *e, Room *room, int layer, int head, HeadInput *in) {
+    Kda *a = &e->kda[layer];
+    const int c = head * HEAD_DIM, now = e->parity;
+    const float rate = floats(e, layer, SLOT_DECAY_RATE)[head], *bias = floats(e, layer, SLOT_DECAY_BIAS) + c;
+    const float *taps = floats(e, layer, SLOT_CONV);
+    const uint16_t *w_beta = (const uint16_t *)at(e, layer, SLOT_BETA) + head * HIDDEN;
+    for (int t = 0; t < e->pass.m; t++) {
+        float *k = a->key[now][t] + c, *decay = a->decay[now][t] + c;
+        const float *gate = a->projected[t] + 3 * WIDTH + c;
+        convolve(e, a, taps, t, c, in->query[t]);
+        convolve(e, a, taps, t, WIDTH + c, k);
+        convolve(e, a, taps, t, 2 * WIDTH + c, in->value[t]);
+        l2_normalise(in->query[t], 1.0f / sqrtf(HEAD_DIM));
+        l2_normalise(k, 1.0f);
+        in->kq[t] = dot(k, in->query[t], HEAD_DIM);
+        in->beta[t] = 1.0f / (1.0f + expf(-dot_bf16(w_beta, room->h[t], HIDDEN)));
+        for (int i = 0; i < HEAD_DIM; i += VL)
+            vf_store(decay + i, vf_exp(vf_set1(GATE_FLOOR) * vf_sigmoid(vf_set1(rate) * (vf_load(gate + i) + vf_load(bias + i)))));
+    }
+}
+
+// Where a node of an uncertain pass reads its parent's state and writes its own for its children: drafts work on copies, and the
+// last child takes over its parent's.
+typedef struct { int from[MAX_TOKENS], to[MAX_TOKENS]; } Branches;     // -1: the state itself (from), nowhere (to)
+
+static void plan_branches(const Pass *pass, Branches *b) {
+    int children[MAX_TOKENS] = {0}, used = 0;
+    for (int t = 1; t < pass->m; t++) children[pass->parent[t]]++;
+    for (int t = 1; t < pass->m; t++) {
+        const int up = pass->parent[t];
+        b->from[t] = up ? b->to[up] : -1;
+        children[up]--;
+        b->to[t] = !children[t] ? -1 : up && !children[up] ? b->to[up] : used++;
+    }
+}
+
 static void kda_head(Engine *e, Room *room, int layer, int head) {
     Kda *a = &e->kda[layer];
     const Pass *pass = &e->pass;
-    fetch(e->kda[layer].state[head + e->set.threads < HEADS ? head + e->set.threads : head], sizeof a->state[0]);
-    const int c = head * HEAD_DIM, now = e->parity, before = !now;
-    const float rate = floats(e, layer, SLOT_DECAY_RATE)[head], *bias = floats(e, layer, SLOT_DECAY_BIAS) + c;
-    const uint16_t *w_beta = (const uint16_t *)at(e, layer, SLOT_BETA) + head * HIDDEN;
-    float *state = a->state[head][0], *branch[MAX_TOKENS] = {0};
-    int children[MAX_TOKENS] = {0}, used = 0;
-    for (int t = 1; t < pass->m; t++) children[pass->parent[t]]++;
+    const int next = head + e->set.threads < HEADS ? head + e->set.threads : head, c = head * HEAD_DIM, now = e->parity, before = !now;
+    HeadInput in;
+    Branches b;
+    fetch(a->state[next], sizeof a->state[0]);
+    head_input(e, room, layer, head, &in);
+    if (!pass->certain) plan_branches(pass, &b);
+    for (int column = 0; column < HEAD_DIM; column += STRIP) {
+        float *state = a->state[head][0] + column * HEAD_DIM;
+        for (int t = 0; t < pass->m; t++) {
+            const float *k = a->key[now][t] + c, *decay = a->decay[now][t] + c, *from = state;
+            float *to = state, *change = a->change[now][t] + c + column;
+            Update list[MAX_TOKENS];
+            int n = 1;
+            vf p[COLUMNS], r[COLUMNS];
+            if (t == 0) {
+                for (n = 0; n < e->waiting; n++) {
+                    const int node = e->waiting_node[n];
+                    list[n] = (Update){a->decay[before][node] + c, a->key[before][node] + c, a->change[before][node] + c};
+                }
+            } else {
+                const int up = pass->parent[t];
+                list[0] = (Update){a->decay[now][up] + c, a->key[now][up] + c, a->change[now][up] + c};
+                if (!pass->certain) {
+                    from = b.from[t] < 0 ? state : room->branch[b.from[t]];
+                    to = b.to[t] < 0 ? NULL : room->branch[b.to[t]];
+                }
+            }
+            switch (n) {        // known counts are unrolled; up to 4 wait after a round with 3 drafts
+            case 1: read_strip(from, to, list, 1, decay, k, in.query[t], p, r, column); break;
+            case 2: read_strip(from, to, list, 2, decay, k, in.query[t], p, r, column); break;
+            case 3: read_strip(from, to, list, 3, decay, k, in.query[t], p, r, column); break;
+            case 4: read_strip(from, to, list, 4, decay, k, in.query[t], p, r, column); break;
+            default: read_strip(from, to, list, n, decay, k, in.query[t], p, r, column);
+            }
+            UNROLL for (int v = 0; v < COLUMNS; v++) {
+                vf u = vf_set1(in.beta[t]) * (vf_load(in.value[t] + column + v * VL) - p[v]);
+                vf_store(change + v * VL, u);
+                vf_store(in.out[t] + column + v * VL, vf_fma(vf_set1(in.kq[t]), u, r[v]));
+            }
+        }
+    }
     for (int t = 0; t < pass->m; t++) {
-        float q[HEAD_DIM], v[HEAD_DIM], p[HEAD_DIM], r[HEAD_DIM];
-        float *k = a->key[now][t] + c, *decay = a->decay[now][t] + c, *change = a->change[now][t] + c, *out = e->mixed[t] + c;
-        const float *y = a->projected[t];
-        convolve(e, a, floats(e, layer, SLOT_CONV), t, c, q);
-        convolve(e, a, floats(e, layer, SLOT_CONV), t, WIDTH + c, k);
-        convolve(e, a, floats(e, layer, SLOT_CONV), t, 2 * WIDTH + c, v);
-        l2_normalise(q, 1.0f / sqrtf(HEAD_DIM));
-        l2_normalise(k, 1.0f);
-        for (int i = 0; i < HEAD_DIM; i += VL)
-            vf_store(decay + i, vf_exp(vf_set1(GATE_FLOOR) * vf_sigmoid(vf_set1(rate) * (vf_load(y + 3 * WIDTH + c + i) + vf_load(bias + i)))));
-        const float beta = 1.0f / (1.0f + expf(-dot_bf16(w_beta, room->h[t], HIDDEN)));
-        Update list[MAX_TOKENS], *waiting = list;
-        int n = 1, up = pass->parent[t];
-        const float *from = state;
-        float *to = state;
-        if (t == 0) {
-            for (n = 0; n < e->waiting; n++) {
-                int node = e->waiting_node[n];
-                list[n] = (Update){a->decay[before][node] + c, a->key[before][node] + c, a->change[before][node] + c};
-            }
-        } else {
-            list[0] = (Update){a->decay[now][up] + c, a->key[now][up] + c, a->change[now][up] + c};
-            if (!pass->certain) {       // drafts work on copies; the last child may take its parent's
-                from = up ? branch[up] : state;
-                children[up]--;
-                to = !children[t] ? NULL : up && !children[up] ? branch[up] : room->branch[used++];
-                branch[t] = to;
-            }
-        }
-        switch (n) {        // known counts are unrolled; up to 4 wait after a round with 3 drafts
-        case 1: read_state(from, to, waiting, 1, decay, k, q, p, r); break;
-        case 2: read_state(from, to, waiting, 2, decay, k, q, p, r); break;
-        case 3: read_state(from, to, waiting, 3, decay, k, q, p, r); break;
-        case 4: read_state(from, to, waiting, 4, decay, k, q, p, r); break;
-        default: read_state(from, to, waiting, n, decay, k, q, p, r);
-        }
-        const float kq = dot(k, q, HEAD_DIM);
-        for (int i = 0; i < HEAD_DIM; i += VL) {
-            vf u = vf_set1(beta) * (vf_load(v + i) - vf_load(p + i));
-            vf_store(change + i, u);
-            vf_store(p + i, vf_fma(vf_set1(kq), u, vf_load(r + i)));
-        }
-        rms_norm(p, floats(e, layer, SLOT_HEAD_NORM), FP8_X, out, HEAD_DIM);
-        for (int i = 0; i < HEAD_DIM; i += VL) vf_store(out + i, vf_load(out + i) * vf_sigmoid(vf_load(y + 4 * WIDTH + c + i)));
+        float *out = e->mixed[t] + c;
+        const float *gate = a->projected[t] + 4 * WIDTH + c;
+        rms_norm(in.out[t], floats(e, layer, SLOT_HEAD_NORM), FP8_X, out, HEAD_DIM);
+        for (int i = 0; i < HEAD_DIM; i += VL) vf_store(out + i, vf_load(out + i) * vf_sigmoid(vf_load(gate + i)));
     }
 }
 

@@ -118,7 +118,8 @@ static void rows(const uint8_t *w, int n, int k, int row0, int row1, const int8_
     const int groups = k / FP4_GROUP;
     const size_t row = (size_t)k / 2;
     const uint8_t *scales = w + (size_t)n * row;
-    for (int r = row0; r < row1; r += ROWS)
+    for (int r = row0; r < row1; r += ROWS) {
+        for (size_t line = 0; line < ROWS * row; line += 64) prefetch(w + (r + 2 * ROWS) * row + line);
         for (int m = 0; m < M; m += 4) {
             const int8_t *q = xq + (size_t)m * k;
             const float *s = xs + m * groups;
@@ -131,6 +132,7 @@ static void rows(const uint8_t *w, int n, int k, int row0, int row1, const int8_
             default: four_rows(w + r * row, scales + (size_t)r * groups, k, q, s, b, out, ldy, 4);
             }
         }
+    }
 }
 
 void moe_gate_up(const uint8_t *w, int n, int k, int row0, int row1, const int8_t *xq, const float *xs, const int32_t *xb,
