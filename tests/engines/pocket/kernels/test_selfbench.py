@@ -10,12 +10,7 @@ from labkit.commands import selfbench as command
 from labkit.engines.pocket import selfbench
 
 KEYS = {
-    "plain_over_stream",
-    "jit_over_generic",
-    "fp8_over_bf16_head",
-    "mtp_over_plain",
-    "all_over_baseline",
-    "c4",
+    "plain_over_stream", "jit_over_generic", "fp8_over_bf16_head", "mtp_over_plain", "all_over_baseline", "c4",
     "http_overhead",
 }
 
