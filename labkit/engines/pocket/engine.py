@@ -216,8 +216,8 @@ class Engine:
     def dump_experts(self) -> dict:
         """Counts since recording began.
 
-        {"layers": [...], "counts": [[E] of each MoE layer], "distinct": [of each MoE layer {tokens in the pass: [passes,
-        distinct experts of all of them together]}]}
+        {"layers": [...], "counts": [[E] of each MoE layer], "distinct": [of each MoE layer {tokens in the pass:
+        [passes, distinct experts of all of them together]}]}
         """
         with self._busy:
             return self._model.dump_experts()

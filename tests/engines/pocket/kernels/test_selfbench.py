@@ -1,4 +1,4 @@
-"""selfbench: the arms take turns on the same prompts, the ratios have their keys, busy rounds are told from clean ones."""
+"""selfbench: arms take turns on the same prompts, ratios have their keys, busy rounds are told from clean ones."""
 
 import json
 
