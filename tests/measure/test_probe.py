@@ -33,6 +33,14 @@ def test_a_second_call_reads_what_was_kept(small, monkeypatch):
     assert probe.probe() == first
 
 
+def test_another_loop_does_not_read_what_this_one_kept(small, monkeypatch, tmp_path):
+    first = probe.probe()
+    other = tmp_path / "probe.c"
+    other.write_bytes(probe.SOURCE.read_bytes() + b"\n")
+    monkeypatch.setattr(probe, "SOURCE", other)
+    assert probe.probe().measured_unix > first.measured_unix
+
+
 def test_fresh_measures_again(small):
     first = probe.probe()
     assert probe.probe(fresh=True).measured_unix > first.measured_unix
