@@ -122,7 +122,8 @@ def warnings(rows: list[Mapping], used: list[Mapping], tpots: Interval) -> list[
         out.append(f"only {tpots.repeats} repeat(s): the interval does not cover differences between runs")
     if tpots.spread > UNSTABLE:
         out.append(f"unstable: medians of the repeats differ by {tpots.spread:.0%}")
-    shares = [r["thread_cpu_s"] / r["latency_s"] for r in used if _number(r.get("thread_cpu_s"))]
+    # The engine's CPU time covers decoding alone, so it is held against what follows the first token.
+    shares = [r["thread_cpu_s"] / (r["latency_s"] - r["ttft_s"]) for r in used if _number(r.get("thread_cpu_s"))]
     if shares and np.median(shares) < DISTURBED:
         out.append(f"disturbed: the engine's thread had a core only {np.median(shares):.0%} of the time")
     lengths = {r["output_tokens"] for r in used}

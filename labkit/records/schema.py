@@ -33,7 +33,7 @@ COLUMNS = {
     "fixed_length": "whether ignore_eos fixed the output length",
     "server_latency_s": "the server's own e2e_latency, to hold the client's clock against",
     "server_decode_tok_s": "the server's own decode throughput, where it reports one",
-    "thread_cpu_s": "CPU time of the engine's thread, where it reports it",
+    "thread_cpu_s": "CPU time of the engine's thread while decoding, where it reports it",
     "chunk_times": "arrival of every event with new tokens, s since send",
     "chunk_tokens": "completion_tokens at each of them",
 }

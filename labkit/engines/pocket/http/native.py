@@ -25,7 +25,8 @@ def meta_info(run: Run) -> dict[str, Any]:
             "completion_tokens": len(run.ids), "cached_tokens": 0, "e2e_latency": end - run.arrived}
     cpu = getattr(run.generation.stats, "thread_cpu_s", None)
     if cpu is not None:
-        # Wall time well above this means that the decoding thread waited for a core: the sample is disturbed.
+        # Decoding alone. Wall time after the first token well above this: the thread waited for a core, the sample is
+        # disturbed.
         meta["thread_cpu_s"] = cpu
     if run.first_token is not None:
         meta["first_token_latency"] = run.first_token - run.arrived
