@@ -5,7 +5,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -205,23 +204,11 @@ def _library() -> ctypes.CDLL:
 
 
 def _compile(rest: list[str]) -> None:
-    import importlib.util
-    import shlex
-    import shutil
+    from labkit.engines.pocket.build import find_compiler
 
-    candidates = [shlex.split(os.environ["CC"])] if os.environ.get("CC") else []
-    candidates += [[c] for c in ("cc", "gcc", "clang")]
-    if importlib.util.find_spec("ziglang"):
-        candidates.append([sys.executable, "-m", "ziglang", "cc"])
-    said = "no C compiler found"
-    for compiler in candidates:
-        if shutil.which(compiler[0]) is None:
-            continue
-        done = subprocess.run([*compiler, *FLAGS, *rest], capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            return
-        said = done.stderr.strip()[:300]
-    raise LabError(f"the bandwidth probe could not be compiled: {said}")
+    done = subprocess.run([*find_compiler(), *FLAGS, *rest], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LabError(f"the bandwidth probe could not be compiled: {done.stderr.strip()[:300]}")
 
 
 def _huge_pages(size: int) -> bool | None:
