@@ -53,13 +53,22 @@ def median_interval(
 
 def ratio_interval(
     top: Sequence[float], top_repeats: Sequence[int], bottom: Sequence[float], bottom_repeats: Sequence[int],
-    *, seed: int = 0, level: float = 0.95, draws: int = DRAWS,
+    *, paired: bool = False, seed: int = 0, level: float = 0.95, draws: int = DRAWS,
 ) -> Interval:
-    """median(top) / median(bottom) with a bootstrap interval; both sides are drawn anew, clustered by repeat."""
+    """median(top) / median(bottom) with a bootstrap interval, clustered by repeat.
+
+    Both sides are drawn anew and apart from each other; with `paired` together: values at the same place of top and
+    bottom were then measured side by side, so that what disturbed both does not widen the interval of their ratio.
+    Raises BadInput when paired sides have unlike repeats.
+    """
+    if paired and list(top_repeats) != list(bottom_repeats):
+        raise BadInput("repeats", list(bottom_repeats), "the same repeats in the same order on both sides of a pair")
     over, under = _groups(top, top_repeats), _groups(bottom, bottom_repeats)
     middle = float(np.median(np.concatenate(over)) / np.median(np.concatenate(under)))
     rng = np.random.default_rng(seed)
-    drawn = _medians(over, rng, draws) / _medians(under, rng, draws)
+    # The same random numbers choose the same places on both sides.
+    other = np.random.default_rng(seed) if paired else rng
+    drawn = _medians(over, rng, draws) / _medians(under, other, draws)
     low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
     repeats, count = min(len(over), len(under)), min(sum(map(len, over)), sum(map(len, under)))
     return Interval(middle, min(float(low), middle), max(float(high), middle), repeats, count, 0.0)

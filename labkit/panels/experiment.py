@@ -1,5 +1,6 @@
 """What a notebook's experiment is: its settings, what it measures, what it predicts, and how it reads the results."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from labkit.figures import decode
 from labkit.panels import machine
 from labkit.panels.results import Arm, Result
 from labkit.panels.settings import Guess, Setting, checked
-from labkit.panels.words import Line
+from labkit.panels.words import Line, minutes
 from labkit.params import Params, load_params
 
 if TYPE_CHECKING:
@@ -137,8 +138,8 @@ class Experiment:
         return machine.bandwidth(self.machine, self.params.engine.threads)
 
     def warnings(self, results: Mapping[str, Result]) -> list[str]:
-        """Why single results may not be trusted."""
-        return [f"{r.name}: {w}" for r in results.values() if r.used for w in r.warnings]
+        """Why single results may not be trusted, and which comparisons cross two moments of the machine."""
+        return [*(f"{r.name}: {w}" for r in results.values() if r.used for w in r.warnings), *_apart(results)]
 
     def parameters(self) -> dict:
         """The notebook's parameters at the present values: what papermill needs to measure this again."""
@@ -157,6 +158,32 @@ def replaced(params: Params, **changes: object) -> Params:
 
 def _check(setting: Setting):
     return lambda _, value: setting.check(value)
+
+
+def _apart(results: Mapping[str, Result]) -> list[str]:
+    """One sentence where arms of one load were not measured in turns: a drift of the machine then looks like a gain.
+
+    Arms that ran in turns overlap in time; an arm that a store kept, or that was added later, does not.
+    """
+    by_load: dict[str, list[tuple[float, float, str]]] = {}
+    for r in results.values():
+        if r.used:
+            first = min(row["started_unix"] for row in r.used)
+            last = max(row["started_unix"] + row["latency_s"] for row in r.used)
+            by_load.setdefault(json.dumps(r.arm.load, sort_keys=True), []).append((first, last, r.name))
+    out = []
+    for spans in by_load.values():
+        spans.sort()
+        until, before = spans[0][1], [spans[0][2]]
+        for first, last, name in spans[1:]:
+            if first > until + 5:  # s; a single pass of one prompt has its arms right behind each other
+                out.append(
+                    f"{name} was measured {minutes(first - until)} after {', '.join(before)}, not in turns with it: the"
+                    " machine may have changed in between. Measure again lets them alternate."
+                )
+            until = max(until, last)
+            before.append(name)
+    return out
 
 
 def present(results: Mapping[str, Result], names: Sequence[str]) -> list[Result]:

@@ -1,12 +1,13 @@
 """What was measured on one arm, as evidence: medians with intervals, yields, and the bytes that belong to it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from labkit.engines.config import EngineConfig
 from labkit.evidence import Evidence, Tier, measured, spec
 from labkit.measure import metrics
-from labkit.measure.stats import ratio_interval
+from labkit.measure.stats import Interval, ratio_interval
 from labkit.params import Params
 
 
@@ -99,7 +100,7 @@ def ratio(top: Result, bottom: Result, *, formula: str) -> Evidence:
 
     Narrower than the quotient of two intervals, because both ends are rarely at their extremes together.
     """
-    found = ratio_interval(*_tpots(top), *_tpots(bottom), seed=top.arm.params.seed)
+    found = _interval(top, bottom, lambda row: row["tpot_s"])
     inputs = (top.tpot, bottom.tpot)
     return Evidence(
         found.median, "1", Tier.DERIVED, "; ".join(i.source for i in inputs), found.low, found.high, formula, inputs
@@ -108,24 +109,27 @@ def ratio(top: Result, bottom: Result, *, formula: str) -> Evidence:
 
 def cost(speculative: Result, plain: Result) -> Evidence:
     """c: time of a round over the plain step of the same configuration, same load, same run."""
-    a = [metrics.round_time(r["tpot_s"], r["accept_length"]) for r in speculative.used]
-    b = [r["tpot_s"] for r in plain.used]
-    found = ratio_interval(
-        a, [r["repeat"] for r in speculative.used], b, [r["repeat"] for r in plain.used], seed=plain.arm.params.seed
-    )
+    found = _interval(speculative, plain, lambda row: metrics.round_time(row["tpot_s"], row["accept_length"]))
     return Evidence(
         found.median, "1", Tier.DERIVED, speculative.tpot.source, found.low, found.high, "TPOT * a / TPOT plain",
         (speculative.tpot, speculative.accept, plain.tpot),
     )  # fmt: skip
 
 
+def _interval(top: Result, bottom: Result, value: Callable[[dict], float]) -> Interval:
+    """Median of value(row) over the bottom arm's median TPOT; by pairs where the same requests ran on both arms."""
+    above, below = (sorted(r.used, key=lambda row: (row["repeat"], row["index"])) for r in (top, bottom))
+    keys = [[(row["repeat"], row["index"]) for row in rows] for rows in (above, below)]
+    return ratio_interval(
+        [value(row) for row in above], [k for k, _ in keys[0]],
+        [row["tpot_s"] for row in below], [k for k, _ in keys[1]],
+        paired=keys[0] == keys[1], seed=bottom.arm.params.seed,
+    )  # fmt: skip
+
+
 def speedup(fast: Result, slow: Result) -> Evidence:
     """How many times faster one arm decodes than another: TPOT slow over TPOT fast."""
     return ratio(slow, fast, formula="TPOT of the slower / TPOT of the faster")
-
-
-def _tpots(result: Result) -> tuple[list[float], list[int]]:
-    return [r["tpot_s"] for r in result.used], [r["repeat"] for r in result.used]
 
 
 def count(value: float, unit: str, what: str) -> Evidence:

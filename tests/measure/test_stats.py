@@ -51,6 +51,19 @@ def test_ratio():
     assert r.median == pytest.approx(2.0) and r.low < 2.0 < r.high
 
 
+def test_a_ratio_of_medians_by_pairs_is_narrow_where_both_sides_saw_the_same():
+    noise = np.random.default_rng(5).uniform(1, 3, 20)
+    own = 1 + np.random.default_rng(6).normal(0, 0.01, 20)
+    repeats = [i // 4 for i in range(20)]
+    together = ratio_interval(1.25 * noise * own, repeats, noise, repeats, paired=True)
+    apart = ratio_interval(1.25 * noise * own, repeats, noise, repeats)
+    assert together.median == apart.median
+    assert together.low <= 1.25 <= together.high
+    assert together.high - together.low < 0.3 * (apart.high - apart.low)
+    with pytest.raises(BadInput):
+        ratio_interval([1.0, 2.0], [0, 1], [1.0, 2.0], [0, 2], paired=True)
+
+
 def test_pairs_cancel_what_both_sides_saw():
     noise = [1.0, 3.0, 1.5, 2.0, 1.0, 4.0]
     bottom = {(i // 2, i % 2): n for i, n in enumerate(noise)}
