@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from labkit.evidence import Evidence
 from labkit.figures.marks import add_points
-from labkit.figures.theme import INK, Series, look_of, new, series, tier_name
+from labkit.figures.theme import INK, ORANGE, Series, look_of, new, series, tier_name
 
 BY_BYTES = Series(INK, "dash", "cross")  # what the account says, beside what was measured
 
@@ -101,13 +101,14 @@ def context_sweep(
     measured: Mapping[str, Sequence[tuple[int, Evidence]]],
     floors: Mapping[str, Sequence[tuple[int, Evidence]]] | None = None,
     *,
+    guess: tuple[int, float] | None = None,
     unit: str = "ms",
     y: str = "ms per output token",
     title: str = "Time per token over context",
 ) -> go.Figure:
     """A value over context length (logarithmic axis), measured with intervals and derived without a marker of its own.
 
-    measured, floors: name -> [(tokens of context, evidence)].
+    measured, floors: name -> [(tokens of context, evidence)]. guess: the reader's (tokens of context, value in `unit`).
     """
     figure = new(
         title,
@@ -118,6 +119,7 @@ def context_sweep(
             + ", ".join(f"{_tokens(x)} {e.to(unit).value:.3g} {unit if unit != '1' else ''}".strip() for x, e in v)
             for n, v in measured.items()
         )
+        + ("" if guess is None else f"; your guess: {guess[1]:.3g} {unit} at {_tokens(guess[0])}")
         + ".",
     )
     for index, (name, items) in enumerate(measured.items()):
@@ -126,6 +128,15 @@ def context_sweep(
             if points:
                 xs, values = zip(*points, strict=True)
                 add_points(figure, xs, values, unit=unit, name=label, look=look, lines=True)
+    if guess is not None:
+        figure.add_scatter(
+            x=[guess[0]],
+            y=[guess[1]],
+            mode="markers",
+            name="your guess ✎",
+            marker=dict(symbol="star-open", size=13, color=ORANGE),
+            hovertemplate="your guess: %{y:.3g}<extra></extra>",
+        )
     ticks = sorted({x for v in measured.values() for x, _ in v})
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[_tokens(t) for t in ticks])
     figure.update_yaxes(rangemode="tozero")

@@ -7,13 +7,18 @@ import plotly.graph_objects as go
 
 from labkit.evidence import Evidence
 from labkit.figures.marks import add_points, bars_of, hover, positions
-from labkit.figures.theme import INK, SERIES, VERMILION, look_of, new, tier_name
+from labkit.figures.theme import INK, ORANGE, SERIES, VERMILION, look_of, new, tier_name
 
 
-def ac_plane(points: Sequence[tuple[str, Evidence, Evidence]], *, title: str = "Yield a over cost c") -> go.Figure:
+def ac_plane(
+    points: Sequence[tuple[str, Evidence, Evidence]],
+    *,
+    guess: float | None = None,
+    title: str = "Yield a over cost c",
+) -> go.Figure:
     """Each setting as a point (c, a) with both intervals, among lines of equal speed-up S = a / c.
 
-    Above the line S = 1 speculation pays; below it the same tokens come slower than without.
+    Above the line S = 1 speculation pays; below it the same tokens come slower than without. guess: the reader's a.
     """
     figure = new(
         title,
@@ -21,10 +26,11 @@ def ac_plane(points: Sequence[tuple[str, Evidence, Evidence]], *, title: str = "
         y="a: tokens a verify step yields",
         height=460,
         alt="; ".join(f"{n}: a {a.value:.2f}, c {c.value:.2f}, S {a.value / c.value:.2f}" for n, a, c in points)
+        + ("" if guess is None else f"; your guess: a {guess:g}")
         + ". Above the line S = 1 speculation pays.",
     )
     right = 1.15 * max([4.0, *(c.high or c.value for _, _, c in points)])
-    top = 1.1 * max([4.0, *(a.high or a.value for _, a, _ in points)])
+    top = 1.1 * max([4.0, guess or 0.0, *(a.high or a.value for _, a, _ in points)])
     for s in (0.5, 1.0, 1.5, 2.0, 3.0) if right < 6 else (0.5, 1.0, 2.0):
         x = min(right, top / s)
         figure.add_scatter(
@@ -49,6 +55,15 @@ def ac_plane(points: Sequence[tuple[str, Evidence, Evidence]], *, title: str = "
             hovertext=[hover(a, f"{name}: a") + "<br>" + hover(c, "c")],
             hoverinfo="text",
         )
+    if guess is not None:
+        figure.add_scatter(
+            x=[0, right],
+            y=[guess, guess],
+            mode="lines",
+            name="your guess ✎",
+            line=dict(color=ORANGE, width=1.5, dash="longdashdot"),
+            hovertemplate="your guess: a = %{y:.3g}<extra></extra>",
+        )
     figure.update_xaxes(range=[0, right])
     figure.update_yaxes(range=[0, top])
     return figure
@@ -64,7 +79,7 @@ def by_position(items: Sequence[tuple[str, Sequence[int]]], *, title: str = "Whi
     figure = new(
         title,
         x="draft position",
-        y="P(this position is accepted), marginal",
+        y="accepted in this share of verify steps",
         alt="; ".join(f"{n}: " + ", ".join(f"{r:.0%}" for r in rates(h)) for n, h in items) + " by position.",
     )
     for index, (name, histogram) in enumerate(items):
@@ -72,7 +87,8 @@ def by_position(items: Sequence[tuple[str, Sequence[int]]], *, title: str = "Whi
         values = rates(histogram)
         ends = [wilson(round(v * total), total) for v in values]
         figure.add_scatter(
-            x=list(range(1, len(values) + 1)),
+            # Side by side: equal rates of several settings would hide each other.
+            x=[i + 0.05 * (index - (len(items) - 1) / 2) for i in range(1, len(values) + 1)],
             y=values,
             error_y=dict(
                 type="data",
@@ -84,8 +100,8 @@ def by_position(items: Sequence[tuple[str, Sequence[int]]], *, title: str = "Whi
             name=tier_name(name, "measured"),
             line=dict(color=look.colour, dash=look.dash),
             marker=dict(symbol=look.marker, size=9, color=look.colour),
-            customdata=[[sum(histogram[i:]), total] for i in range(1, len(values) + 1)],
-            hovertemplate="position %{x}: %{customdata[0]} of %{customdata[1]} verify steps = %{y:.1%}"
+            customdata=[[sum(histogram[i:]), total, i] for i in range(1, len(values) + 1)],
+            hovertemplate="position %{customdata[2]}: %{customdata[0]} of %{customdata[1]} verify steps = %{y:.1%}"
             "<extra>● measured, 95% interval</extra>",
         )
     figure.update_xaxes(dtick=1)
@@ -196,7 +212,9 @@ def experts(
         x="positions computed together",
         y="distinct experts read",
         alt="; ".join(
-            f"{m} positions: expected {e.value:.1f}" + (f", counted {k.value:.1f}" if k else "") for m, e, k in rows
+            f"{m} position{'s' if m > 1 else ''}: expected {e.value:.1f}"
+            + (f", counted {k.value:.1f}" if k else "")
+            for m, e, k in rows
         )
         + ".",
     )

@@ -96,12 +96,8 @@ TEMPLATE = go.layout.Template(
         showlegend=True,
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        xaxis=dict(
-            gridcolor=GRID, linecolor=INK, zerolinecolor=GRID, ticks="outside", automargin=True, title_standoff=8
-        ),
-        yaxis=dict(
-            gridcolor=GRID, linecolor=INK, zerolinecolor=GRID, ticks="outside", automargin=True, title_standoff=8
-        ),
+        xaxis=AXIS,
+        yaxis=AXIS,
         legend=dict(orientation="h", yanchor="top", y=-0.22, x=0, xanchor="left", bgcolor="rgba(0,0,0,0)"),
         margin=dict(l=60, r=24, t=56, b=56),
         modebar=dict(bgcolor="rgba(0,0,0,0)", color=GRID, activecolor=INK),
