@@ -1,4 +1,4 @@
-"""09: everything that was measured here, newest first, as one table and one ladder."""
+"""09: everything that was measured here, oldest first, as one table and one ladder."""
 
 import json
 from pathlib import Path
@@ -9,9 +9,10 @@ from labkit import fields
 from labkit.engines.ladder import RUNGS
 from labkit.errors import LabError
 from labkit.figures import decode, runs
-from labkit.figures.show import bundle
+from labkit.figures.show import bundle, follow_theme
 from labkit.panels import words
 from labkit.panels.compare import results_of
+from labkit.panels.mode import is_live
 from labkit.panels.results import Result, speedup
 from labkit.records import read_run
 
@@ -21,8 +22,11 @@ class Gathered:
 
     name = "09_report"
 
-    def __init__(self, *, out_dir: str = "outputs"):
+    def __init__(self, *, out_dir: str = "outputs", live: bool | None = None):
         self.out_dir = Path(fields.text("out_dir", out_dir))
+        self.live = is_live() if live is None else live
+        if self.live:
+            follow_theme()
         self.records: list[tuple[str, dict[str, Result]]] = []
         self.unreadable: list[str] = []
         for meta in sorted(self.out_dir.glob("*/run.json")):
@@ -57,10 +61,12 @@ class Gathered:
                 a = f"a = {r.accept.value:.2f}" if r.accept is not None else "plain"
                 out.append((f"{label}: {name}", r.tpot, f"{a}; {_load(r)}"))
         rungs = self.ladder()
+        if rungs:
+            out.append(("the ladder's load", _load(rungs[0][1]), "the one that most rungs share"))
         for (_, before), (name, after) in zip(rungs, rungs[1:], strict=False):
-            out.append(
-                (f"ladder: {name} over the rung before", speedup(after, before), "same load, not the same minute")
-            )
+            same = any(before in found.values() and after in found.values() for _, found in self.records)
+            when = "one run" if same else "two runs: the machine may have changed in between"
+            out.append((f"ladder: {name} over the rung before", speedup(after, before), f"same load, {when}"))
         return out
 
     def figures(self) -> list[go.Figure]:
@@ -82,7 +88,14 @@ class Gathered:
             display(data, metadata=metadata, raw=True)
 
     def run(self) -> None:
-        self._show(bundle(f) for f in self.figures())
+        if not self.live:
+            self._show(bundle(f) for f in self.figures())
+            return
+        from IPython.display import display
+
+        from labkit.figures.live import Board
+
+        display(Board(self.figures()))
 
     def findings(self) -> None:
         lines = self.lines() or [("no record found", "", f"looked in {self.out_dir}: run another notebook first")]

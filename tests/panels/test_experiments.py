@@ -1,6 +1,7 @@
 """What each experiment reads out of rows: the right arms, numbers, tiers, and sentences that follow the numbers."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -120,6 +121,8 @@ def test_a_rung_that_loses_stops_the_ladder_with_a_reason(parameters):
     slower = {"baseline": result(base, 1.0e-3), "kernels": result(tuned, 1.5e-3)}
     assert e.verdict(slower)[0].startswith("Stop here")
     same = {"baseline": result(base, 1.0e-3), "kernels": result(tuned, 1.001e-3)}
+    for i, row in enumerate(same["kernels"].rows):
+        row["tpot_s"] *= 1 + 0.01 * (-1) ** i  # noise that the two arms do not share
     assert "No gain is shown" in e.verdict(same)[0]
 
 
@@ -158,6 +161,35 @@ def test_a_losing_draft_is_named_with_its_numbers(parameters):
     plain, drafting = e.arms()
     results = {plain.name: result(plain, 1e-3), drafting.name: result(drafting, 2e-3, accept=1.2)}
     assert "does not exceed" in e.verdict(results)[0]
+    assert not any("Drafting pays" in line for line in e.verdict(results))
+    pays = {plain.name: result(plain, 1e-3), drafting.name: result(drafting, 0.5e-3, accept=3.5)}
+    assert e.verdict(pays)[0].startswith("Drafting pays on this load: mtp 3/1/4 yields a = ")
+
+
+def test_experts_are_counted_on_every_engine_that_drafted_and_belong_to_their_load(parameters, monkeypatch):
+    from labkit.evidence import measured as seen
+    from labkit.panels import experts
+
+    e = make(Mtp, {**parameters, "engine": {"engine": "pocket"}}, **MTP)
+    asked = []
+
+    def count(url, prompt, *, api_key=None):
+        asked.append((url, prompt.workload))
+        return {1: seen(8, "1", "test"), int(url) + 1: seen(15, "1", "test")}
+
+    monkeypatch.setattr(experts, "count", count)
+    pool = SimpleNamespace(
+        get=lambda config: config.speculative and SimpleNamespace(url=str(config.speculative.steps), api_key=None)
+    )
+    e.after(pool)
+    assert sorted(url for url, _ in asked) == ["1", "2", "3"] and sorted(e.counted) == [1, 2, 3, 4]
+    assert set(e.extra()["distinct experts"]) == {"1", "2", "3", "4"}
+    e.after(pool)
+    assert len(asked) == 3  # counted is counted
+    e.values["workload"] = "code"
+    assert e.counted == {} and e.extra() == {}
+    e.after(pool)
+    assert {load for _, load in asked[3:]} == {"code"}
 
 
 def test_the_broken_draft_is_caught_by_both_signs_and_the_healthy_one_passes(parameters):
@@ -172,8 +204,45 @@ def test_the_broken_draft_is_caught_by_both_signs_and_the_healthy_one_passes(par
     assert "Caught by" in e.verdict(results)[1]
     results[broken.name] = result(broken, 0.6e-3, accept=3.5)
     assert "Not caught" in e.verdict(results)[1]
+    assert "log" not in e.verdict(results)[0]  # nobody has read it
+    results[broken.name].rows[0]["status"] = "error"
+    for lines, says in ((["all is well"], "no line with error"), (["ERROR: bad head"], "the first: ERROR: bad head")):
+        e.after(SimpleNamespace(get=lambda config, lines=lines: SimpleNamespace(tail=lambda n: lines)))
+        assert says in e.verdict(results)[0] and "answered 5 of 6 requests" in e.verdict(results)[0]
     with pytest.raises(BadInput, match="pocket"):
         make(Fallback, {**parameters, "engine": {"engine": "attach", "url": "http://127.0.0.1:1"}}).arms()
+
+
+def test_the_readers_guess_stands_in_the_figure_beside_the_measurement(all_of_them):
+    for e in all_of_them:
+        names = [t.name for f in e.figures(measured(e), 2.0) for t in f.data]
+        assert "your guess ✎" in names, e.name
+
+
+def test_arms_that_did_not_take_turns_are_named(parameters):
+    e = make(Kernels, parameters)
+    base, tuned = e.arms()
+    turns = {"baseline": result(base, 2e-3), "kernels": result(tuned, 1e-3, start=1000.5)}
+    assert not any("not in turns" in w for w in e.warnings(turns))
+    late = {"baseline": result(base, 2e-3), "kernels": result(tuned, 1e-3, start=4000.0)}
+    (said,) = [w for w in e.warnings(late) if "not in turns" in w]
+    assert said.startswith("kernels was measured 49.9 min after baseline")
+    long = LongContext(**{**parameters, "workload": "synthetic", "max_context": 2048})
+    apart = {a.name: result(a, 1e-3, start=1000.0 * a.params.prompt_tokens) for a in long.arms()}
+    assert not any("not in turns" in w for w in long.warnings(apart))  # contexts are different loads
+
+
+def test_what_is_said_of_c_follows_what_was_measured(parameters):
+    e = LongContext(**{**parameters, "workload": "synthetic", "max_context": 2048})
+    arms = {a.name: a for a in e.arms()}
+
+    def at(last):
+        times = {"plain at 1K": 1e-3, "mtp at 1K": 1e-3, "plain at 2K": 1e-3, "mtp at 2K": last}
+        return {n: result(arms[n], t, accept=2.0 if "mtp" in n else None) for n, t in times.items()}
+
+    assert any(s.startswith("c rises from") for s in e.verdict(at(2e-3)))
+    assert any(s.startswith("c falls from") for s in e.verdict(at(0.5e-3)))
+    assert any("c shows no change" in s for s in e.verdict(at(1e-3)))
 
 
 def test_contexts_double_and_bytes_grow_with_them(parameters):

@@ -1,5 +1,6 @@
 """06: the draft shares the head's tensor but not its scales: no error anywhere, and how to catch it all the same."""
 
+import re
 from collections.abc import Mapping
 
 import plotly.graph_objects as go
@@ -7,16 +8,18 @@ import plotly.graph_objects as go
 from labkit.engines import ladder
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
-from labkit.evidence import Evidence
+from labkit.evidence import Evidence, derived
 from labkit.figures import decode, runs, speculation
 from labkit.panels import machine
 from labkit.panels.experiment import Experiment, present, waiting
-from labkit.panels.results import Arm, Result, cost, speedup
+from labkit.panels.results import Arm, Result, cost, count, speedup
 from labkit.panels.settings import Guess
 from labkit.panels.words import Line
 from labkit.roofline import speculation as law
 
 NAMES = ("plain", "mtp, healthy", "mtp, head broken")
+ALIVE = 1.05  # accept length that a draft must pass: the prefill's token alone lifts it a little above 1
+_COMPLAINT = re.compile(r"\b(error|warning|traceback|critical)\b", re.IGNORECASE)
 
 
 class Fallback(Experiment):
@@ -38,19 +41,35 @@ class Fallback(Experiment):
             self.arm(n, t, c) for n, t, c in zip(NAMES, titles, (plain, drafting, broken), strict=True)
         ]  # fmt: skip
 
+    def __init__(self, **parameters):
+        super().__init__(**parameters)
+        self.complaints: list[str] | None = None  # what the broken engine's log says of a problem; None: not read
+
+    def after(self, pool) -> None:
+        """Read the broken engine's log, so that "logged no error" is looked up and not believed."""
+        engine = pool.get(self.arms()[2].config)
+        if hasattr(engine, "tail"):
+            self.complaints = [line for line in engine.tail(10_000) if _COMPLAINT.search(line)]
+
+    def extra(self) -> dict:
+        return {} if self.complaints is None else {"complaints in the broken engine's log": self.complaints}
+
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
+        none = derived(
+            1.0, "1", "0 accepted drafts + 1 bonus token", (count(0, "1", "accepted"), count(1, "1", "bonus token"))
+        )
+        there = law.fallback_tpot(
+            machine.reported("synthetic-fp8-head", "tpot"), machine.reported("synthetic-mtp", "verify_cost_ratio")
+        )
         lines: list[Line] = [
-            ("accept length if no draft is ever right", "1.00", "◇ derived: each round still yields its bonus token"),
-            (
-                "reported on DGX Spark: a",
-                machine.reported("fallback", "accept_length"),
-                "the same fault, found by its TPOT",
-            ),
+            ("accept length if no draft is ever right", none, "each round still yields its bonus token"),
+            ("reported on DGX Spark: a", machine.reported("fallback", "accept_length"), "the same fault"),
             (
                 "reported on DGX Spark: speed",
                 machine.reported("fallback", "decode"),
                 "baseline there: 37.8 tok/s (GSM8K)",
             ),
+            ("speed that c predicts there", 1 / there, "from the synthetic load's c and TPOT: another load"),
         ]
         pair = present(results, NAMES[:2])
         if len(pair) == 2:
@@ -80,7 +99,7 @@ class Fallback(Experiment):
                 predicted=[(NAMES[2], predicted)] if predicted else [],
                 arms=NAMES,
             ),
-            speculation.ac_plane([(r.name, r.accept, cost(r, base[0])) for r in drafting])
+            speculation.ac_plane([(r.name, r.accept, cost(r, base[0])) for r in drafting], guess=guess)
             if drafting and base
             else waiting("Yield a over cost c"),
             speculation.by_position([(r.name, r.histogram) for r in drafting])
@@ -95,8 +114,8 @@ class Fallback(Experiment):
         for r in found:
             lines.append((f"TPOT, {r.name}", r.tpot, r.arm.title))
             if r.accept is not None:
-                near = "the prefill's token counts too, so short outputs sit slightly above 1"
-                lines.append((f"accept length, {r.name}", r.accept, near if r.accept.value < 1.2 else ""))
+                own = sum(row["output_tokens"] - 1 for row in r.used) / sum(row["verify_ct"] for row in r.used)
+                lines.append((f"accept length, {r.name}", r.accept, f"{own:.2f} without the token that prefill makes"))
         if self.guessed is not None and len(found) == 3:
             lines.append(
                 ("your guess of the accept length", f"{self.guessed:g}", f"measured {found[2].accept.value:.2f}")
@@ -118,7 +137,7 @@ class Fallback(Experiment):
         for r in found[1:]:
             gain = speedup(r, found[0])
             out += [
-                (f"accept length above 1, {r.name}", _says(r.accept, 1.05), f"a = {r.accept.quantity()}"),
+                (f"accept length above {ALIVE}, {r.name}", _says(r.accept, ALIVE), f"a = {r.accept.quantity()}"),
                 (f"faster than without drafting, {r.name}", _says(gain, 1.0), f"{gain.quantity()} times plain"),
             ]
         return out
@@ -130,10 +149,12 @@ class Fallback(Experiment):
         healthy, broken = checks[:2], checks[2:]
         caught = [c for c, says, _ in broken if says == "fails"]
         false = [c for c, says, _ in healthy if says != "passes"]
-        said = present(results, NAMES)[2].info
+        sick = present(results, NAMES)[2]
+        failed = sum(r["status"] == "error" for r in sick.rows)
         out = [
-            "The broken engine started, answered every request with HTTP 200 and logged no error: its"
-            f" /server_info still says speculative_algorithm {said.get('speculative_algorithm')!r}.",
+            f"The broken engine started and answered {len(sick.rows) - failed} of {len(sick.rows)} requests without an"
+            f" error{self._logged()}. Its /server_info still says speculative_algorithm"
+            f" {sick.info.get('speculative_algorithm')!r}.",
             f"Caught by: {'; '.join(caught)}." if caught else "Not caught: neither sign shows the fault on this load.",
         ]
         if false:
@@ -143,6 +164,13 @@ class Fallback(Experiment):
             " position look alike. The cause is found by comparing how the draft reads the head."
         )
         return out
+
+    def _logged(self) -> str:
+        if self.complaints is None:
+            return ""
+        if not self.complaints:
+            return ", and its log holds no line with error or warning"
+        return f"; its log holds {len(self.complaints)} lines with error or warning, the first: {self.complaints[0]}"
 
 
 def _says(value: Evidence, limit: float) -> str:

@@ -90,7 +90,11 @@ class LongContext(Experiment):
                 "if time followed bytes",
             ),
             (f"c by bytes at {_k(LEAST)}", self.byte_cost(LEAST), ""),
-            (f"c by bytes at {_k(last)}", self.byte_cost(last), "a verify reads the KV once for several tokens"),
+            (
+                f"c by bytes at {_k(last)}",
+                self.byte_cost(last),
+                "a verify reads the KV once for several tokens, each draft pass that of its own layer",
+            ),
         ]
 
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
@@ -101,8 +105,12 @@ class LongContext(Experiment):
         measured = {"plain": [(n, p.tpot) for n, p, _ in pairs]}
         if both:
             measured["mtp"] = [(n, m.tpot) for n, _, m in both]
+        first, last = pairs[0], self.contexts()[-1]
         return [
-            runs.context_sweep(measured, {"plain": [(n, self.floor(n)) for n, _, _ in pairs]}),
+            runs.context_sweep(
+                measured, {"plain": [(n, self.floor(n)) for n, _, _ in pairs]},
+                guess=None if guess is None or first[0] != LEAST else (last, guess * first[1].tpot.to("ms").value),
+            ),
             runs.context_sweep(
                 {"c": [(n, cost(m, p)) for n, p, m in both]},
                 {"c": [(n, self.byte_cost(n)) for n, _, _ in both]},
@@ -143,9 +151,24 @@ class LongContext(Experiment):
             )
         out += [
             "Contexts of 32K and more are a group of their own: a gain at 1K promises nothing there, nor the reverse.",
-            "c moves with context because a plain step and a verify step read the same KV once, whatever else they do.",
+            self._c_moves([(n, cost(m, p)) for n, p, m in pairs if m is not None]),
         ]
         return out
+
+
+    def _c_moves(self, costs: list[tuple[int, Evidence]]) -> str:
+        """Where c went between the ends of what was measured, and where bytes say that it goes."""
+        if len(costs) < 2:
+            return "c over context needs drafting at two contexts: press Run."
+        (n, before), (m, after) = costs[0], costs[-1]
+        moves = (
+            "rises" if after.low > before.high else "falls" if after.high < before.low else "shows no change, because"
+            " the intervals overlap,"
+        )  # fmt: skip
+        return (
+            f"c {moves} from {before.quantity()} at {_k(n)} to {after.quantity()} at {_k(m)}; by bytes it goes from"
+            f" {self.byte_cost(n).value:.2f} to {self.byte_cost(m).value:.2f}."
+        )
 
 
 def _k(n: int) -> str:

@@ -1,5 +1,6 @@
 """05: drafting by the NEXTN layer: what a round costs (c), what it yields (a), and which setting is best."""
 
+import json
 from collections.abc import Mapping
 
 import plotly.graph_objects as go
@@ -36,7 +37,12 @@ class Mtp(Experiment):
 
     def __init__(self, **parameters):
         super().__init__(**parameters)
-        self.counted: dict[int, Evidence] = {}
+        self._counted: dict[str, dict[int, Evidence]] = {}  # by load: other text chooses other experts
+
+    @property
+    def counted(self) -> dict[int, Evidence]:
+        """Distinct experts by positions as the engine counted them under the present load."""
+        return self._counted.setdefault(json.dumps(self.plain().load, sort_keys=True), {})
 
     # --- arms ------------------------------------------------------------------------------------------------------
 
@@ -52,7 +58,8 @@ class Mtp(Experiment):
     def _drafting(self, s: Speculative) -> Arm:
         config = self.plain_config().but(speculative=s)
         what = "chain" if s.topk == 1 else f"tree of topk {s.topk}"
-        return self.arm(_name(s), f"{s.steps} draft steps, {what}, {s.draft_tokens} tokens verified", config)
+        steps = f"{s.steps} draft step{'s' if s.steps > 1 else ''}"
+        return self.arm(_name(s), f"{steps}, {what}, {s.draft_tokens} tokens verified", config)
 
     def plain(self) -> Arm:
         return self.arm("plain", "the same configuration without drafting", self.plain_config())
@@ -66,13 +73,14 @@ class Mtp(Experiment):
         return [self.plain(), *(self._drafting(s) for s in chains + ([here] if here not in chains else []))]
 
     def after(self, pool) -> None:
-        """Ask the engine for its expert counts on the first prompt, once the timing is over."""
+        """Ask the engines that drafted for their expert counts on the first prompt, once the timing is over."""
         from labkit.panels.runner import prompts_of
 
-        arm = self.arms()[1]
-        engine = pool.get(arm.config)
-        if engine is not None:
-            self.counted |= experts.count(engine.url, prompts_of(arm.params)[0], api_key=engine.api_key)
+        for arm in {a.name: a for a in (*self.sweep(), *self.arms()) if a.config.speculative}.values():
+            engine = pool.get(arm.config)
+            if engine is not None and arm.config.speculative.draft_tokens not in self.counted:
+                found = experts.count(engine.url, prompts_of(arm.params)[0], api_key=engine.api_key)
+                self.counted.update(found)
 
     def extra(self) -> dict:
         return {"distinct experts": {str(m): e.as_dict() for m, e in self.counted.items()}} if self.counted else {}
@@ -109,7 +117,7 @@ class Mtp(Experiment):
                 c,
                 f"a round of {s.steps} drafts and a verify of {s.draft_tokens} tokens, in plain steps",
             ),
-            ("a to break even", f"{c.value:.2f}", "◇ derived: a must exceed c, or drafting loses"),
+            ("a to break even", c, "a must exceed c, or drafting loses"),
             (
                 "S if every draft is right",
                 law.speedup(count(s.steps + 1, "1", "steps + 1"), c),
@@ -220,6 +228,14 @@ class Mtp(Experiment):
                     f"{r.name} is slower than plain decoding: a = {r.accept.value:.2f} does not exceed c ="
                     f" {c.value:.2f}. Stop the ladder here for this load."
                 )
+        best = max(drafted, key=lambda r: speedup(r, base).value)
+        gain, c = speedup(best, base), cost(best, base)
+        if gain.low > 1:
+            out.append(
+                f"Drafting pays on this load: {best.name} yields a = {best.accept.value:.2f} tokens for c ="
+                f" {c.value:.2f} plain steps, {gain.value:.2f} times plain (interval {gain.low:.2f} to"
+                f" {gain.high:.2f})."
+            )
         out.append(
             "With c taken from the same times, a / c equals the measured speed-up by definition. The law is tested by"
             " c from bytes: what it misses is what bytes do not explain (sampling, arithmetic on several positions,"

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 
 from labkit.engines import ladder
+from labkit.evidence import Evidence, measured
 from labkit.figures import decode, runs, speculation
+from labkit.measure.stats import median_interval
 from labkit.panels import machine
 from labkit.panels.experiment import COUNT, REPEATS, WORKLOAD, Experiment, present, waiting
 from labkit.panels.results import Arm, Result, speedup
@@ -32,12 +34,16 @@ class RealLoad(Experiment):
             self.arm(n, t, c, output_tokens=None) for n, t, c in zip(NAMES, titles, pair, strict=True)
         ]  # fmt: skip
 
+    def reported(self) -> tuple[Evidence, Evidence]:
+        """Published speed-ups of all three changes: on the synthetic load, and on GSM8K."""
+        pairs = (("synthetic-baseline", "synthetic-mtp"), ("gsm8k-baseline", "gsm8k-all"))
+        return tuple(machine.reported(a, "tpot") / machine.reported(b, "tpot") for a, b in pairs)
+
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
-        before, after = (machine.reported(f"gsm8k-{n}", "tpot") for n in ("baseline", "all"))
-        short, quick = (machine.reported(f"synthetic-{n}", "tpot") for n in ("baseline", "mtp"))
+        synthetic, real = self.reported()
         return [
-            ("reported speed-up, synthetic load", short / quick, "DGX Spark, greedy, 32K in and 2K out"),
-            ("reported speed-up, GSM8K", before / after, "the same machine on sampled chains of thought"),
+            ("reported speed-up, synthetic load", synthetic, "DGX Spark, greedy, 32K in and 2K out"),
+            ("reported speed-up, GSM8K", real, "the same machine on sampled chains of thought"),
             (
                 "reported accept length, GSM8K",
                 machine.reported("gsm8k-all", "accept_length"),
@@ -50,6 +56,7 @@ class RealLoad(Experiment):
         drafting = [r for r in found if r.accept is not None]
         return [
             decode.tpot([(r.name, r.tpot) for r in found], arms=NAMES),
+            self._speedups(found, guess),
             runs.latency_ecdf([(r.name, [row["latency_s"] for row in r.used]) for r in found])
             if found
             else waiting("End-to-end latency"),
@@ -58,21 +65,29 @@ class RealLoad(Experiment):
             else waiting("Which drafts are accepted"),
         ]
 
+    def _speedups(self, found: list[Result], guess: float | None) -> go.Figure:
+        gain = speedup(found[1], found[0]) if len(found) == 2 else None
+        synthetic, real = self.reported()
+        items = [("here", None, gain), ("DGX Spark, GSM8K", None, None), ("DGX Spark, synthetic", None, None)]
+        return speculation.speedups(
+            items, reported=[("DGX Spark, GSM8K", real), ("DGX Spark, synthetic", synthetic)],
+            guess=guess, guess_at="here", title="Speed-up of a token with all three changes",
+        )  # fmt: skip
+
     def findings(self, results: Mapping[str, Result]) -> list[Line]:
         lines: list[Line] = []
         found = present(results, NAMES)
         for r in found:
-            tokens = [row["output_tokens"] for row in r.used]
-            latencies = sorted(row["latency_s"] for row in r.used)
+            latencies = [row["latency_s"] for row in r.used]
+            half = median_interval(latencies, [row["repeat"] for row in r.used], seed=self.params.seed)
+            of = f"this lab: {len(latencies)} requests of arm {r.name}"
+            tokens = sum(row["output_tokens"] for row in r.used) / len(r.used)
             lines += [
                 (f"TPOT, {r.name}", r.tpot, r.arm.title),
                 (f"TTFT, {r.name}", r.ttft, ""),
-                (
-                    f"latency P50 / P95, {r.name}",
-                    f"{_at(latencies, 0.5):.2f} / {_at(latencies, 0.95):.2f} s",
-                    "● measured",
-                ),
-                (f"mean output, {r.name}", f"{sum(tokens) / len(tokens):.0f} tokens", "● measured"),
+                (f"latency P50, {r.name}", measured(half.median, "s", of, half.low, half.high), "to the last token"),
+                (f"latency P95, {r.name}", measured(_at(latencies, 0.95), "s", of), f"of {len(latencies)} requests"),
+                (f"mean output, {r.name}", measured(tokens, "tok", of), ""),
             ]
             if r.accept is not None:
                 lines.append((f"accept length, {r.name}", r.accept, ""))
@@ -95,4 +110,5 @@ class RealLoad(Experiment):
 
 
 def _at(values: list[float], q: float) -> float:
+    values = sorted(values)
     return values[min(len(values) - 1, int(q * len(values)))]

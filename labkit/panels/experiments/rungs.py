@@ -78,11 +78,14 @@ class Rungs(Experiment):
             ]
         return [f"{name} is {gain.value:.3f} times as fast as {before} (interval {gain.low:.3f} to {gain.high:.3f})."]
 
-    def tpot_figure(self, results: Mapping[str, Result], predicted: Sequence[tuple[str, Evidence]] = ()) -> go.Figure:
+    def tpot_figure(
+        self, results: Mapping[str, Result], predicted: Sequence[tuple[str, Evidence]] = (), guess_s: float | None = None
+    ) -> go.Figure:
         return decode.tpot(
             [(r.name, r.tpot) for r in present(results, self.rungs)],
             floors=[(n, self.floor(n, results)) for n in self.rungs],
             predicted=predicted,
+            guess_s=guess_s,
             arms=self.rungs,
         )
 
@@ -220,9 +223,11 @@ class Fp8Head(Rungs):
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
         found = present(results, self.rungs)
         predicted = [("fp8-head", value) for _, _, value in self.predicted(results)]
+        before = present(results, ["kernels"])
         account = self.account_of(ladder.rung(self.params.engine, "kernels"), context=self.context(results))
         return [
-            self.tpot_figure(results, predicted),
+            # The guess is a speed-up over the adjacent rung: a time once that rung is measured.
+            self.tpot_figure(results, predicted, before[0].tpot.value / guess if guess and before else None),
             decode.ladder([(r.name, r.tpot) for r in found]) if found else waiting("The ladder"),
             decode.bytes_treemap(account, title="Where the head stands among the step's bytes (BF16 head)"),
             self.order_figure(results),
