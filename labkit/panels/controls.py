@@ -31,4 +31,5 @@ def control(setting: Setting, value: object) -> W.Widget:
 
 def button(text: str, icon: str, tip: str) -> W.Button:
     """A button wide enough for its words."""
-    return W.Button(description=text, icon=icon, tooltip=tip, layout=W.Layout(width="auto"))
+    # flex: a long text beside it must not squeeze the words away.
+    return W.Button(description=text, icon=icon, tooltip=tip, layout=W.Layout(width="auto", flex="0 0 auto"))

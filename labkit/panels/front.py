@@ -150,12 +150,13 @@ class Front:
             if self.panel.experiment.sweep():
                 self.forecast.value += "<br>" + words.note("Sweep: " + panel.forecast(panel.blocks(sweep=True)))
             arms = [a for b in blocks for a in b.arms]
-            fresh = [a.name for a in arms if panel.runner.pool.needs_start(a.config)]
+            # By configuration: arms that differ in their load alone share an engine.
+            fresh = {a.config.digest(): a.name for a in reversed(arms) if panel.runner.pool.needs_start(a.config)}
             notes = []
             if fresh:
                 last = max((panel.runner.pool.start_seconds(a.config) or 0 for a in arms), default=0)
                 took = f"; the last start took {last:.1f} s" if last else ""
-                notes.append(f"These settings start the engine for: {', '.join(dict.fromkeys(fresh))}{took}.")
+                notes.append(f"These settings start the engine for: {', '.join(reversed(fresh.values()))}{took}.")
             ages = [f"{r.name} measured {r.age}" for r in panel.results.values() if r.age]
             if ages:
                 notes.append("Kept results shown: " + ", ".join(ages) + ".")

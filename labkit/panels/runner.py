@@ -103,28 +103,39 @@ class Runner:
             for arm in block.arms:
                 if arm.config.digest() not in will_run:
                     total += self.pool.start_seconds(arm.config) or 5.0
-                one, sure = self._request_seconds(arm)
+                one, warm, sure = self._request_seconds(arm)
                 known = known and sure
-                total += one * (block.repeats * arm.params.count + arm.params.warmup * 0.3)
+                total += one * block.repeats * arm.params.count + warm * arm.params.warmup
             will_run = digests
         return total, known
 
-    def _request_seconds(self, arm: Arm) -> tuple[float, bool]:
-        """Seconds of one request of this arm: measured before, else from its bytes at a quarter of 10 GB/s."""
+    def _request_seconds(self, arm: Arm) -> tuple[float, float, bool]:
+        """(seconds of a request of this arm, of a warm-up request, whether they were measured); else from bytes at a
+        rate that engines reach easily: 10 GB/s when decoding, a quarter of a step's bytes for each token of a prompt.
+        """
         kept = self.results.get(arm.name)
         rows = kept.used if kept else []
-        if rows:
-            return sum(r["latency_s"] for r in rows) / len(rows) + 0.02, True
         tokens = arm.params.output_tokens or workloads.loads.FREE_LENGTH / 2
-        try:
-            from labkit.panels.machine import account, model_of
+        if rows:
+            first = sum(r["ttft_s"] for r in rows) / len(rows)
+            rest = sum(r["latency_s"] for r in rows) / len(rows) - first
+            tokens = sum(r["output_tokens"] for r in rows) / len(rows)
+        else:
+            prompt = arm.params.prompt_tokens or 200
+            # Attention over what came before makes a long prompt's tokens dearer; 8K doubles them, roughly.
+            first = prompt * (1 + prompt / 8192) * self._step_bytes(arm, prompt + int(tokens / 2)) / 40e9
+            rest = tokens * self._step_bytes(arm, prompt + int(tokens / 2)) / 10e9
+        short = rest * min(1.0, session.WARMUP_TOKENS / tokens)
+        return first + rest + 0.03, first + short + 0.03, bool(rows)
 
-            context = (arm.params.prompt_tokens or 200) + int(tokens / 2)
-            step = account(arm.config, context=context, model=model_of(arm.params)).total_bytes
+    def _step_bytes(self, arm: Arm, context: int) -> float:
+        """Bytes of a step, or those of a small model where the config is not at hand."""
+        from labkit.panels.machine import account, model_of
+
+        try:
+            return account(arm.config, context=context, model=model_of(arm.params)).total_bytes
         except LabError:
-            step = 30e6
-        prefill = (arm.params.prompt_tokens or 200) * step / 40e9
-        return tokens * step / 10e9 + prefill + 0.05, False
+            return 30e6
 
     def run(
         self,

@@ -50,8 +50,11 @@ class EngineStrip:
         """State, log tail and configuration as they are now."""
         running = self.panel.runner.pool.running()
         if running:
+            # An arm of the panel by its name; what another panel of this kernel started, by its engine.
+            names = {a.config.digest(): a.name for a in (*self.panel.arms(sweep=True), *self.panel.arms())}
             text = "; ".join(
-                f"{e.config.engine} at {e.url}" + (f", started in {e.start_seconds:.1f} s" if e.start_seconds else "")
+                f"{names.get(e.config.digest(), e.config.engine)} at {e.url}"
+                + (f", started in {e.start_seconds:.1f} s" if e.start_seconds else "")
                 for e in running
             )
             self.state.value = words.note(f"running: {text}")

@@ -12,7 +12,9 @@ Line = tuple[str, "Evidence | str", str]
 LONGEST = 60  # characters of a value that may stand in a column of plain text
 
 STYLE = (
-    "<style>.labkit-table td,.labkit-table th{text-align:left;padding:2px 14px 2px 0;vertical-align:top}"
+    # Two elements and a class: JupyterLab's own rule for tables in outputs aligns to the right.
+    "<style>table.labkit-table td,table.labkit-table th{text-align:left;padding:2px 14px 2px 0;vertical-align:top}"
+    "table.labkit-table td.labkit-short{white-space:nowrap}"
     ".labkit-note{opacity:.8;max-width:52rem}.labkit-log{max-height:15em;overflow:auto;font-size:12px}</style>"
 )
 
@@ -30,7 +32,11 @@ def table(lines: Sequence[Line], head: tuple[str, str, str, str] = ("", "value",
     rows = []
     for what, v, remark in lines:
         tip = f"{v.formula or ''} [{v.source}]" if isinstance(v, Evidence) else ""
-        cells = "".join(f"<td>{html.escape(c)}</td>" for c in (what, value(v), badge(v), remark))
+        short = " class='labkit-short'" if len(value(v)) <= LONGEST else ""
+        cells = "".join(
+            f"<td{c}>{html.escape(t)}</td>"
+            for t, c in ((what, ""), (value(v), short), (badge(v), " class='labkit-short'"), (remark, ""))
+        )
         rows.append(f'<tr title="{html.escape(tip, quote=True)}">{cells}</tr>')
     top = "".join(f"<th>{html.escape(h)}</th>" for h in head)
     return f'<table class="labkit-table"><thead><tr>{top}</tr></thead><tbody>{"".join(rows)}</tbody></table>'

@@ -5,6 +5,7 @@ import pytest
 from labkit.engines import owner as ownership
 from labkit.panels.engines import Pool
 from labkit.panels.experiments.baseline import Baseline
+from labkit.panels.experiments.long_context import LongContext
 from labkit.panels.experiments.mtp import Mtp
 from labkit.panels.panel import Panel
 
@@ -72,8 +73,10 @@ def test_the_strip_starts_and_stops_the_engine_and_shows_it(quick, pool):
     assert "no engine runs" in front.strip.state.value
     front.panel.runner.pool.ensure([front.panel.arms()[0].config], front.panel.out_dir / "engine")
     front.strip.refresh()
-    assert "running: pocket" in front.strip.state.value and "kernel_variant" in front.strip.config_view.value
+    assert "running: baseline at http" in front.strip.state.value and "kernel_variant" in front.strip.config_view.value
     assert "pocket engine ready" in front.strip.log_view.value
+    # A long line beside the buttons leaves their words whole.
+    assert front.strip.stop_button.layout.flex == "0 0 auto"
     front.strip._stop()
     assert "no engine runs" in front.strip.state.value and not pool.running()
 
@@ -83,3 +86,10 @@ def test_a_failure_is_shown_and_the_buttons_come_back(quick, pool):
     front._start()
     finish(front)
     assert "role=\"alert\"" in front.alert.value and not front.run_button.disabled and front.cancel_button.disabled
+
+
+def test_the_note_names_each_engine_that_has_to_start_once(quick, pool):
+    e = LongContext(**{**quick, "workload": "synthetic", "max_context": 2048})
+    front = front_of(e, pool)
+    assert len(e.arms()) == 4
+    assert "start the engine for: plain at 1K, mtp at 1K." in front.note.value
