@@ -79,7 +79,10 @@ class Rungs(Experiment):
         return [f"{name} is {gain.value:.3f} times as fast as {before} (interval {gain.low:.3f} to {gain.high:.3f})."]
 
     def tpot_figure(
-        self, results: Mapping[str, Result], predicted: Sequence[tuple[str, Evidence]] = (), guess_s: float | None = None
+        self,
+        results: Mapping[str, Result],
+        predicted: Sequence[tuple[str, Evidence]] = (),
+        guess_s: float | None = None,
     ) -> go.Figure:
         return decode.tpot(
             [(r.name, r.tpot) for r in present(results, self.rungs)],
