@@ -6,6 +6,7 @@ import os
 import re
 import select
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -143,7 +144,7 @@ class EngineProcess:
         code = _exit_code(self._watch)
         lines = self.tail()
         how = "" if code is None else f" (killed by signal {-code})" if code < 0 else f" (exit code {code})"
-        explanation = self._explain("\n".join(tail(self.log_path, 400)))
+        explanation = self._explain("\n".join(tail(self.log_path, 400))) or _by_signal(code)
         return EngineFailed(
             f"{self.config.engine}: {what}{how}", phase=phase, returncode=code, explanation=explanation, tail=lines,
             log=self.log_path,
@@ -357,6 +358,23 @@ def _exit_code(watch: subprocess.Popen) -> int | None:
         at = words.index("exit") if "exit" in words else -1
         watch.engine_code = int(words[at + 1]) if at >= 0 else watch.returncode
     return watch.engine_code
+
+
+_SIGNALS = {
+    signal.SIGKILL: "most often memory ran out (the kernel's log says so: dmesg), or somebody killed it",
+    signal.SIGTERM: "somebody stopped it from outside this lab",
+    signal.SIGSEGV: "native code crashed: a bug in the engine or in a kernel",
+    signal.SIGABRT: "native code gave up: its last lines say why",
+    signal.SIGILL: "the processor does not know an instruction: kernels built for another machine",
+    signal.SIGBUS: "a file or shared memory behind it went away: is the disk or /dev/shm full?",
+}
+
+
+def _by_signal(code: int | None) -> str | None:
+    """The likely cause of a death by signal, where the log names none; shells and docker say 128 + the signal."""
+    if code is None:
+        return None
+    return _SIGNALS.get(-code if code < 0 else code - 128)
 
 
 def _kill_group(pid: int) -> None:

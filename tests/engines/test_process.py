@@ -114,10 +114,21 @@ def test_an_engine_that_dies_later_says_why(tmp_path, scripted):
         time.sleep(0.05)
     said = engine.failure()
     assert "killed by signal 9" in said and "weights loaded" in said
+    assert "memory ran out" in said  # the likely cause, although the log names none
     with pytest.raises(process.EngineFailed, match="signal 9"):
         engine.server_info()
     engine.stop()
     assert "signal 9" in engine.failure()
+
+
+@pytest.mark.parametrize(
+    "code, cause",
+    [(-9, "memory"), (137, "memory"), (-11, "native code crashed"), (-4, "instruction"), (1, None), (0, None),
+     (None, None)],
+)  # fmt: skip
+def test_a_signal_has_a_likely_cause(code, cause):
+    said = process._by_signal(code)
+    assert said is None if cause is None else cause in said
 
 
 def test_a_port_that_is_taken_is_tried_again(tmp_path, scripted):
