@@ -191,6 +191,6 @@ def present(results: Mapping[str, Result], names: Sequence[str]) -> list[Result]
     return [results[n] for n in names if n in results and results[n].used]
 
 
-def waiting(title: str) -> go.Figure:
+def waiting(title: str, why: str = "Nothing measured yet: press Run.") -> go.Figure:
     """The place of a figure whose arms are not measured yet."""
-    return decode.waiting(title)
+    return decode.waiting(title, why=why)

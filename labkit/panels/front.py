@@ -30,6 +30,7 @@ class Front:
     def __init__(self, panel: "Panel"):
         self.panel = panel
         self._thread: threading.Thread | None = None
+        self._measured = False  # did the run under way measure anything?
         self._queue: list[tuple[str, dict]] = []
         self._drawn = 0.0
         self._building = True
@@ -51,13 +52,13 @@ class Front:
         self.report_button = controls.button("Export report", "file", "Write this notebook as one offline HTML file.")
         self.run_button.button_style = "primary"
         self.cancel_button.disabled = True
-        self.bar = W.IntProgress(min=0, max=1, value=0, layout=W.Layout(width="260px"))
+        self.bar = W.IntProgress(min=0, max=1, value=0, layout=W.Layout(width="260px", display="none"))
         self.doing, self.forecast, self.note = W.HTML(), W.HTML(), W.HTML()
         self.alert = W.HTML()
         self.queued, self.saved = W.HTML(), W.HTML()
         self.board = live.Board(panel.figures())
         self.overlay = Overlay(panel)
-        self.lines, self.predicted, self.guess_state = W.HTML(), W.HTML(), W.HTML()
+        self.lines, self.predicted, self.guess_state, self.block = W.HTML(), W.HTML(), W.HTML(), W.HTML()
         self._wire()
         self._building = False
         self.panel.runner.recall([*panel.arms(), *panel.arms(sweep=True)])
@@ -67,13 +68,15 @@ class Front:
     # --- parts -----------------------------------------------------------------------------------------------------
 
     def part(self, name: str) -> W.Widget:
-        """The widgets of one cell: ask, predict, run, findings."""
+        """The widgets of one cell: ask, predict, run, findings, summary."""
         if name == "ask":
             return self._ask()
         if name == "predict":
             return self.predicted
         if name == "findings":
             return self.lines
+        if name == "summary":
+            return self.block
         grid = W.Box(
             list(self.controls.values()), layout=W.Layout(flex_flow="row wrap", display="flex", width="100%")
         )  # fmt: skip
@@ -156,11 +159,13 @@ class Front:
             if fresh:
                 last = max((panel.runner.pool.start_seconds(a.config) or 0 for a in arms), default=0)
                 took = f"; the last start took {last:.1f} s" if last else ""
-                notes.append(f"These settings start the engine for: {', '.join(reversed(fresh.values()))}{took}.")
+                notes.append(f"Run will first start the engine for: {', '.join(reversed(fresh.values()))}{took}.")
             ages = [f"{r.name} measured {r.age}" for r in panel.results.values() if r.age]
             if ages:
                 notes.append("Kept results shown: " + ", ".join(ages) + ".")
             self.note.value = words.note(" ".join(notes))
+            if not self.busy:
+                self.strip.enable(True)
 
         self._guarded(say)
 
@@ -180,6 +185,8 @@ class Front:
         self.panel.cancel.clear()
         self.alert.value = ""
         self._buttons(running=True)
+        self.bar.value, self.bar.layout.display = 0, "none"
+        self.strip.say("busy: see the line beside the progress bar")
         self._thread = threading.Thread(target=self._work, args=(sweep, again), daemon=True)
         self._thread.start()
 
@@ -188,7 +195,7 @@ class Front:
         self.doing.value = words.note("cancelling")
 
     def _work(self, sweep: bool, again: bool) -> None:
-        began = time.monotonic()
+        began, self._measured = time.monotonic(), False
         present = dict(self.panel.experiment.values)
         try:
             while self._queue and not self.panel.cancel.is_set():
@@ -202,7 +209,7 @@ class Front:
             if self.panel.cancel.is_set():
                 self.doing.value = words.note("cancelled")
             else:
-                self.doing.value = words.note(f"done in {words.minutes(time.monotonic() - began)}")
+                self.doing.value = words.note(self._done(time.monotonic() - began))
         except LabError as e:
             stopped = self.panel.cancel.is_set()
             self.doing.value = words.note("cancelled" if stopped else "failed: see below; the notebook goes on")
@@ -227,9 +234,13 @@ class Front:
         blocks = self.panel.blocks(sweep=sweep, again=again)
         if not blocks:
             return
+        self._measured, self.bar.layout.display = True, ""
         self.doing.value = words.note("starting")
-        for progress in self.panel.measure(blocks, self.panel.writer(), tell=self.strip.log):
+        for progress in self.panel.measure(blocks, self.panel.writer(), tell=self._heard):
             now = time.monotonic()
+            if progress.text == "warming up":
+                self._guarded(self.strip.refresh)
+                self.strip.enable(False)
             if now - self._drawn < REFRESH_S and progress.done < progress.total:
                 continue
             self._drawn = now
@@ -237,6 +248,22 @@ class Front:
             left = f", about {words.minutes(progress.eta_s)} left" if progress.eta_s else ""
             self.doing.value = words.note(f"{progress.done} of {progress.total}: {progress.text}{left}")
             self._refresh()
+
+    def _heard(self, line: str) -> None:
+        """A line of an engine's start or log: into the fold, and a phase of the start beside the progress bar too."""
+        self.strip.log(line)
+        if line.startswith("phase: "):
+            text = f"starting the engine: {line.removeprefix('phase: ')} (a first start compiles for some seconds)"
+            self.doing.value = words.note(text)
+
+    def _done(self, seconds: float) -> str:
+        """What a run came to, in the line that the reader looks at: the rest is further down."""
+        if not self._measured:
+            return "nothing was left to measure: these settings are measured already; Measure again adds passes"
+        times = [f"{r.name} {r.tpot.to('ms').quantity('.3g')}" for r in self.panel.results.values() if r.used]
+        more = f" and {len(times) - 4} more" if len(times) > 4 else ""
+        found = f": TPOT {', '.join(times[:4])}{more}; the table is below the figures" if times else ""
+        return f"done in {words.minutes(seconds)}{found}"
 
     def _buttons(self, *, running: bool) -> None:
         for button in (self.run_button, self.sweep_button, self.again_button, self.report_button):
@@ -266,9 +293,11 @@ class Front:
                 self.lines.value = (
                     words.STYLE
                     + words.table(self.panel.lines())
-                    + words.paragraphs([*e.verdict(self.panel.results), *e.warnings(self.panel.results)])
+                    + words.paragraphs(e.verdict(self.panel.results))
+                    + words.cautions(e.warnings(self.panel.results))
                 )
                 self.predicted.value = self._prediction()
+                self.block.value = words.STYLE + words.block(self.panel.summary_text())
 
         self._guarded(draw)
 

@@ -9,12 +9,15 @@ import plotly.graph_objects as go
 from labkit.figures.show import bundle, follow_theme, show
 from labkit.panels import words
 from labkit.panels.engines import Pool, pool
-from labkit.panels.experiment import Experiment
+from labkit.panels.experiment import Experiment, waiting
 from labkit.panels.mode import is_live
 from labkit.panels.results import Arm
 from labkit.panels.runner import Block, Runner
 from labkit.records import RunWriter, Store
 from labkit.records.writer import new_directory
+
+
+OPEN_GUESS = "Commit your guess above; the figure then shows what is predicted, and Run adds what is measured."
 
 
 class Panel:
@@ -83,8 +86,17 @@ class Panel:
         """The findings, led by the reader's guess where there is one."""
         return self.experiment.findings(self.results)
 
+    @property
+    def veiled(self) -> bool:
+        """Live, nothing measured and the guess still open: figures would give the prediction away."""
+        return (
+            self.live and self.experiment.guess is not None and self.committed is None
+            and not any(r.used for r in self.results.values())
+        )  # fmt: skip
+
     def figures(self) -> list[go.Figure]:
-        return self.experiment.figures(self.results, self.committed)
+        drawn = self.experiment.figures(self.results, self.committed)
+        return [waiting(f.layout.title.text, why=OPEN_GUESS) for f in drawn] if self.veiled else drawn
 
     # --- cells -----------------------------------------------------------------------------------------------------
 
@@ -107,15 +119,18 @@ class Panel:
         self._cell("findings")
 
     def summary(self) -> None:
-        """The findings as plain text: what `labkit run` prints at the end."""
+        """The findings as plain text: what `labkit run` prints at the end; live, it follows the measurements."""
         from IPython.display import display
 
+        if self.live:
+            display(self.front().part("summary"))
+            return
         # Not printed: `labkit run` streams what is printed, and shows the summary itself at the end.
         display({"text/plain": self.summary_text()}, raw=True)
 
     def summary_text(self) -> str:
         if not any(r.used for r in self.results.values()):
-            return "Nothing measured yet: press Run above, then run this cell again."
+            return "Nothing measured yet: go up and press Run; this text then fills by itself."
         notes = [f"note: {w}" for w in self.experiment.warnings(self.results)]
         notes += [f"record: {self.record}"] if self.record else []
         return "\n".join([words.plain(self.lines(), self.experiment.name), *notes])
@@ -163,8 +178,8 @@ class Panel:
         if which == "run":
             return [bundle(f) for f in self.figures()]
         if which == "findings":
-            text = [*e.verdict(self.results), *e.warnings(self.results)]
-            return [_html(words.table(self.lines()) + words.paragraphs(text), words.plain(self.lines()))]
+            text = words.paragraphs(e.verdict(self.results)) + words.cautions(e.warnings(self.results))
+            return [_html(words.table(self.lines()) + text, words.plain(self.lines()))]
         if which == "summary":
             return [({"text/plain": self.summary_text()}, {})]
         raise KeyError(which)

@@ -42,9 +42,15 @@ class EngineStrip:
         self._lines.append(line)
         self._show_log()
 
+    def say(self, text: str) -> None:
+        """A state of its own until the next refresh."""
+        self.state.value = words.note(text)
+
     def enable(self, on: bool) -> None:
-        self.start_button.disabled = not on
-        self.stop_button.disabled = not on
+        """Buttons that would do something: none during a run, Start where the engine is not there, Stop where one is."""
+        pool = self.panel.runner.pool
+        self.start_button.disabled = not on or not any(pool.needs_start(a.config) for a in self.panel.arms()[:1])
+        self.stop_button.disabled = not on or not pool.running()
 
     def refresh(self) -> None:
         """State, log tail and configuration as they are now."""
@@ -67,6 +73,7 @@ class EngineStrip:
         else:
             self.state.value = words.note(self._idle())
         self._show_log()
+        self.enable(True)
 
     def _idle(self) -> str:
         found = owner()

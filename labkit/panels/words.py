@@ -13,8 +13,10 @@ LONGEST = 60  # characters of a value that may stand in a column of plain text
 
 STYLE = (
     # Two elements and a class: JupyterLab's own rule for tables in outputs aligns to the right.
-    "<style>table.labkit-table td,table.labkit-table th{text-align:left;padding:2px 14px 2px 0;vertical-align:top}"
-    "table.labkit-table td.labkit-short{white-space:nowrap}"
+    "<style>table.labkit-table td,table.labkit-table th{text-align:left;padding:2px 14px 2px 0;vertical-align:top;"
+    "line-height:1.4;white-space:pre-line}table.labkit-table td.labkit-short{white-space:nowrap}"
+    ".labkit-caution{border-left:3px solid #d55e00;padding:.1em 0 .1em .8em;margin:.4em 0;max-width:52rem;line-height:1.4}"
+    ".labkit-block{font-size:12px;line-height:1.4;overflow-x:auto}"
     ".labkit-note{opacity:.8;max-width:52rem}.labkit-log{max-height:15em;overflow:auto;font-size:12px}</style>"
 )
 
@@ -60,6 +62,17 @@ def paragraphs(sentences: Sequence[str]) -> str:
     """Sentences as a list in HTML."""
     items = "".join(f"<li>{html.escape(s)}</li>" for s in sentences)
     return f"<ul class='labkit-note'>{items}</ul>" if items else ""
+
+
+def cautions(sentences: Sequence[str]) -> str:
+    """Why numbers may not be trusted, set apart from what they show."""
+    lines = "<br>".join(html.escape(s) for s in sentences)
+    return f"<div class='labkit-caution'><b>Before you trust this:</b><br>{lines}</div>" if lines else ""
+
+
+def block(text: str) -> str:
+    """Plain text in columns, as a page shows it."""
+    return f"<pre class='labkit-block'>{html.escape(text)}</pre>"
 
 
 def note(text: str, kind: str = "") -> str:

@@ -93,3 +93,38 @@ def test_the_note_names_each_engine_that_has_to_start_once(quick, pool):
     front = front_of(e, pool)
     assert len(e.arms()) == 4
     assert "start the engine for: plain at 1K, mtp at 1K." in front.note.value
+
+
+def test_no_figure_gives_the_prediction_away_before_the_guess(quick, pool):
+    front = front_of(Baseline(**quick), pool)
+    front.part("ask")
+    drawn = front.board.figures
+    assert drawn and all(not f["data"] and "Commit your guess" in f["layout"]["meta"]["alt"] for f in drawn)
+    front.guess.value = 3.0
+    front._commit()
+    assert any("byte floor" in t["name"] for t in front.board.figures[0]["data"])
+
+
+def test_a_run_says_what_it_found_and_the_block_of_text_follows(quick, pool):
+    front = front_of(Baseline(**quick), pool)
+    assert "press Run" in front.part("summary").value and front.bar.layout.display == "none"
+    front._start()
+    finish(front)
+    assert "TPOT baseline" in front.doing.value and "[" in front.doing.value
+    assert "● measured" in front.block.value and "record: " in front.block.value
+    assert "running: baseline" in front.strip.state.value
+    # Only buttons that would do something.
+    assert front.strip.start_button.disabled and not front.strip.stop_button.disabled
+    front._start()
+    finish(front)
+    assert "measured already" in front.doing.value and "done in" not in front.doing.value
+    front.strip._stop()
+    assert not front.strip.start_button.disabled and front.strip.stop_button.disabled
+
+
+def test_doubts_stand_apart_from_findings(quick, pool):
+    front = front_of(Baseline(**quick), pool)
+    front._start()
+    finish(front)
+    doubts = front.panel.experiment.warnings(front.panel.results)
+    assert doubts and doubts[0].split(": ")[-1][:12] in front.lines.value.split("labkit-caution'>")[1]
