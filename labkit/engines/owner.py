@@ -72,21 +72,23 @@ def owner() -> Owner | None:
 
 
 _held = None
+_turn = threading.Lock()  # two threads that both found nothing held would lock each other out: a process has two files
 
 
 def acquire() -> None:
-    """Become the owner (again). Raises Owned."""
+    """Become the owner (again); any thread may ask. Raises Owned."""
     global _held
-    if _held is not None:
-        return
-    file = open(runtime_dir() / "engine.lock", "a")  # noqa: SIM115 held as long as the lab owns an engine
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise Owned(_read()) from None
-    _held = file
-    publish([])
+    with _turn:
+        if _held is not None:
+            return
+        file = open(runtime_dir() / "engine.lock", "a")  # noqa: SIM115 held as long as the lab owns an engine
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise Owned(_read()) from None
+        _held = file
+        publish([])
 
 
 def publish(engines: list[dict]) -> None:
@@ -101,10 +103,11 @@ def publish(engines: list[dict]) -> None:
 def release() -> None:
     """Own nothing any more."""
     global _held
-    if _held is not None:
-        fcntl.flock(_held, fcntl.LOCK_UN)
-        _held.close()
-        _held = None
+    with _turn:
+        if _held is not None:
+            fcntl.flock(_held, fcntl.LOCK_UN)
+            _held.close()
+            _held = None
 
 
 def _read() -> Owner:
@@ -116,7 +119,8 @@ def _read() -> Owner:
 
 
 def _forget() -> None:
-    global _held
+    global _held, _turn
+    _turn = threading.Lock()  # the thread that held it was not copied
     if _held is not None:
         _held.close()  # close, not unlock: unlocking here would take the lock from the parent
         _held = None

@@ -174,9 +174,9 @@ def start(
     running = [e for e in _running if e.alive]
     if running and not beside:
         raise Owned(Owner(os.getpid(), tuple(_described(e) for e in running)))
+    _begin()
     try:
         for attempt in range(_PORT_TRIES):
-            ownership.acquire()
             try:
                 return _start_once(config, Path(run_dir), tell, cancel, module, key, timeout_scale, grace_s)
             except EngineFailed as e:
@@ -187,7 +187,7 @@ def start(
                 tell(Event("retry", "the port was taken; trying another", 0.0))
         raise AssertionError("unreachable")
     finally:
-        _publish()
+        _end()
 
 
 def _start_once(config, run_dir, tell, cancel, module, key, timeout_scale, grace_s) -> EngineProcess:
@@ -385,6 +385,23 @@ def _kill_group(pid: int) -> None:
 
 
 _running: list[EngineProcess] = []
+_starting = 0  # threads inside start(): an engine that is not in _running yet is owned all the same
+_state = threading.RLock()
+
+
+def _begin() -> None:
+    """A start begins. Raises Owned."""
+    global _starting
+    with _state:
+        ownership.acquire()
+        _starting += 1
+
+
+def _end() -> None:
+    global _starting
+    with _state:
+        _starting -= 1
+        _publish()
 
 
 def _described(engine: EngineProcess) -> dict:
@@ -396,10 +413,12 @@ def _described(engine: EngineProcess) -> dict:
 
 
 def _publish() -> None:
-    if any(e.alive for e in _running):
-        ownership.publish([_described(e) for e in _running if e.alive])
-    else:
-        ownership.release()
+    with _state:
+        alive = [e for e in _running if e.alive]
+        if alive or _starting:
+            ownership.publish([_described(e) for e in alive])
+        else:
+            ownership.release()
 
 
 def _forget(engine: EngineProcess) -> None:

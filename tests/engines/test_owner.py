@@ -4,6 +4,8 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
+import time
 
 import pytest
 
@@ -80,6 +82,57 @@ def test_a_forked_worker_does_not_keep_the_lock():
         other.kill()
         for child in children:
             child.kill()
+
+
+def test_threads_of_one_lab_do_not_lock_each_other_out(monkeypatch):
+    """Each finds nothing held and opens a file of its own: the second file's lock would be refused by the first's."""
+    real, gate, refused = ownership.fcntl.flock, threading.Barrier(6), []
+
+    def slow(*args):
+        time.sleep(0.05)
+        real(*args)
+
+    def take():
+        gate.wait()
+        try:
+            ownership.acquire()
+        except process.Owned as e:
+            refused.append(str(e))
+
+    monkeypatch.setattr(ownership.fcntl, "flock", slow)
+    threads = [threading.Thread(target=take) for _ in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    try:
+        assert refused == [] and ownership.owner().mine
+    finally:
+        ownership.release()
+
+
+def test_a_failed_start_does_not_give_away_what_another_thread_starts(tmp_path, scripted):
+    failed, seen = threading.Event(), []
+    slow = scripted()
+    plain = slow.command
+
+    def command(config, port):  # after the lock is taken, before there is a process
+        failed.wait(30)
+        seen.append(ownership.owner())
+        return plain(config, port)
+
+    slow.command = command
+    started = []
+    thread = threading.Thread(target=lambda: started.append(process.start(EngineConfig(), tmp_path, launcher=slow)))
+    thread.start()
+    while ownership.owner() is None:
+        time.sleep(0.01)
+    with pytest.raises(process.EngineFailed):
+        process.start(EngineConfig(), tmp_path, launcher=scripted("--die", "1"), beside=True)
+    failed.set()
+    thread.join(60)
+    started[0].stop()
+    assert seen[0] is not None and seen[0].mine and ownership.owner() is None
 
 
 def test_runtime_dir_is_the_users_own(tmp_path, monkeypatch):
