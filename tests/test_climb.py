@@ -1,11 +1,16 @@
 """The ladder's table from rows: ratios over pairs, c and a, the bytes beside it, and when it stops."""
 
+import re
+
 import pytest
 
+from labkit import cli
 from labkit.climb import table
 from labkit.commands import ladder as command
 from labkit.engines import ladder
 from labkit.engines.config import EngineConfig
+from labkit.errors import LabError
+from labkit.params import load_params
 
 RUNGS = {name: ladder.rung(EngineConfig(), name) for name in ladder.RUNGS}
 
@@ -58,3 +63,28 @@ def test_no_clear_difference_is_no_reason_to_stop():
     slower = [r | {"tpot_s": r["tpot_s"] * (1.05 if r["repeat"] else 0.9)} for r in rows("kernels", 3e-3)]
     _, kernels = table({n: RUNGS[n] for n in ("baseline", "kernels")}, rows("baseline", 3e-3) + slower)
     assert kernels["step"]["median"] < 1 < kernels["step"]["high"] and kernels["stop"] is None
+
+
+def test_the_ladder_says_before_it_starts_how_long_it_will_take(tmp_path, monkeypatch, capsys):
+    def climb(params, writer, progress):
+        progress("starting baseline")
+        raise LabError("enough")
+
+    monkeypatch.setattr("labkit.climb.climb", climb)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["ladder", "--count", "2", "--repeats", "3", "--output-tokens", "64"]) != 0
+    said = capsys.readouterr().err.splitlines()
+    assert re.match(r"about .* (s|min) for 24 requests on 4 rungs \(a first estimate from bytes\)", said[0])
+    assert said[1] == "starting baseline"
+
+
+def test_a_longer_ladder_is_predicted_longer_and_a_gpus_start_counts(tmp_path):
+    def seconds(**changes):
+        said = command.forecast(load_params({"repeats": 3, **changes}))
+        value, unit = re.match(r"about ([\d.]+) (s|min)", said).groups()
+        return float(value) * (60 if unit == "min" else 1)
+
+    assert seconds(output_tokens=512) > 1.5 * seconds(output_tokens=64)
+    assert seconds(repeats=20, output_tokens=512) > 3 * seconds(repeats=4, output_tokens=512)
+    gpu = {"engine": {"engine": "sglang", "model": "ling-3.0-flash"}, "prompt_tokens": 4096, "output_tokens": 64}
+    assert seconds(**gpu) > 8 * 60  # four rungs, each started twice

@@ -3,6 +3,10 @@
 import argparse
 import json
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from labkit.params import Params
 
 HELP = "measure the four rungs (baseline, kernels, fp8-head, mtp) and say what each brings"
 
@@ -33,6 +37,7 @@ def main(args: argparse.Namespace) -> int:
     def progress(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
+    progress(forecast(params))
     with RunWriter(directory, params.as_dict(), label="ladder") as writer:
         rungs = climb(params, writer, progress=progress)
         writer.meta["summary"] = {"ladder": rungs}
@@ -44,6 +49,24 @@ def main(args: argparse.Namespace) -> int:
         print(line)
     print(f"record: {directory}")
     return 0
+
+
+def forecast(params: "Params") -> str:
+    """How long climbing will take, before it starts: engine starts, warm-ups and requests. Raises BadInput."""
+    from labkit.engines import ladder
+    from labkit.panels.engines import Pool
+    from labkit.panels.experiment import replaced
+    from labkit.panels.results import Arm
+    from labkit.panels.runner import Runner
+    from labkit.panels.words import minutes
+
+    configs = [(name, ladder.rung(params.engine, name)) for name in params.rungs]
+    arms = [Arm(n, ladder.title(c, n), c, replaced(params, engine=c)) for n, c in configs]
+    runner = Runner(Pool())
+    blocks = runner.plan(arms)
+    seconds, _ = runner.seconds(blocks)
+    requests = sum(b.requests for b in blocks)
+    return f"about {minutes(seconds)} for {requests} requests on {len(arms)} rungs (a first estimate from bytes)"
 
 
 def lines(rungs: list[dict]) -> list[str]:

@@ -14,6 +14,11 @@ from labkit.panels.engines import Pool, Running, together
 from labkit.panels.results import Arm, Result
 from labkit.records import RunWriter, Store
 
+# For a first estimate, before anything was timed: seconds until an engine serves, and the bytes of a step above which a
+# model runs from a GPU's memory (200 GB/s are easily reached there) and not from a host's (10 GB/s).
+FIRST_START_S = {"pocket": 5.0, "sglang": 180.0}
+SMALL = 1e9
+
 
 @dataclass
 class Progress:
@@ -102,7 +107,7 @@ class Runner:
             digests = {a.config.digest() for a in block.arms}
             for arm in block.arms:
                 if arm.config.digest() not in will_run:
-                    total += self.pool.start_seconds(arm.config) or 5.0
+                    total += self.pool.start_seconds(arm.config) or FIRST_START_S.get(arm.config.engine, 0.0)
                 one, warm, sure = self._request_seconds(arm)
                 known = known and sure
                 total += one * block.repeats * arm.params.count + warm * arm.params.warmup
@@ -110,9 +115,7 @@ class Runner:
         return total, known
 
     def _request_seconds(self, arm: Arm) -> tuple[float, float, bool]:
-        """(seconds of a request of this arm, of a warm-up request, whether they were measured); else from bytes at a
-        rate that engines reach easily: 10 GB/s when decoding, a quarter of a step's bytes for each token of a prompt.
-        """
+        """(seconds of a request of this arm, of a warm-up request, whether they were measured); else from bytes."""
         kept = self.results.get(arm.name)
         rows = kept.used if kept else []
         tokens = arm.params.output_tokens or workloads.loads.FREE_LENGTH / 2
@@ -122,9 +125,12 @@ class Runner:
             tokens = sum(r["output_tokens"] for r in rows) / len(rows)
         else:
             prompt = arm.params.prompt_tokens or 200
-            # Attention over what came before makes a long prompt's tokens dearer; 8K doubles them, roughly.
-            first = prompt * (1 + prompt / 8192) * self._step_bytes(arm, prompt + int(tokens / 2)) / 40e9
-            rest = tokens * self._step_bytes(arm, prompt + int(tokens / 2)) / 10e9
+            step = self._step_bytes(arm, prompt + int(tokens / 2))
+            if step < SMALL:
+                # Attention over what came before makes a long prompt's tokens dearer; 8K doubles them, roughly.
+                rest, first = tokens * step / 10e9, prompt * (1 + prompt / 8192) * step / 40e9
+            else:
+                rest, first = tokens * step / 200e9, prompt * step / 15e12
         short = rest * min(1.0, session.WARMUP_TOKENS / tokens)
         return first + rest + 0.03, first + short + 0.03, bool(rows)
 
