@@ -31,6 +31,9 @@ class Front:
         self.panel = panel
         self._thread: threading.Thread | None = None
         self._measured = False  # did the run under way measure anything?
+        self._state = threading.Lock()
+        self._running = False  # the run's own settings hold until it has ended
+        self._pending: dict[str, object] = {}  # settings moved meanwhile
         self._queue: list[tuple[str, dict]] = []
         self._drawn = 0.0
         self._building = True
@@ -117,7 +120,7 @@ class Front:
 
     @property
     def busy(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
+        return self._running
 
     def _commit(self) -> None:
         self.panel.committed = self.guess.value
@@ -130,11 +133,24 @@ class Front:
         if self._building:
             return
         setting = next(s for s in self.panel.experiment.settings if s.name == name)
+        with self._state:
+            if self._running:
+                self._pending[name] = value
+                self.note.value = words.note("Settings moved: the run under way keeps its own; these apply at its end.")
+                return
         self._guarded(lambda: self.panel.experiment.values.__setitem__(name, setting.check(value)))
-        if self.busy:
-            self.note.value = words.note("Settings moved: the run under way keeps its own; press Run for these.")
-            return
         self._recall()
+
+    def _settle(self) -> None:
+        """The run has ended: settings that were moved meanwhile apply now, and what is shown is theirs."""
+        with self._state:
+            moved, self._pending, self._running = self._pending, {}, False
+        values = self.panel.experiment.values
+        if any(values[name] != value for name, value in moved.items()):
+            for name, value in moved.items():
+                setting = next(s for s in self.panel.experiment.settings if s.name == name)
+                self._guarded(lambda name=name, value=value, s=setting: values.__setitem__(name, s.check(value)))
+            self._recall()
 
     def _recall(self) -> None:
         """Show what the store knows of the present settings."""
@@ -170,7 +186,7 @@ class Front:
         self._guarded(say)
 
     def _enqueue(self) -> None:
-        values = dict(self.panel.experiment.values)
+        values = {**self.panel.experiment.values, **self._pending}
         label = ", ".join(f"{s.label} {values[s.name]}" for s in self.panel.experiment.settings)
         self._queue.append((label, values))
         self._show_queue()
@@ -180,8 +196,10 @@ class Front:
         self.queued.value = f"Queued for the next Run, before the present settings:<ol>{items}</ol>" if items else ""
 
     def _start(self, *, sweep: bool = False, again: bool = False) -> None:
-        if self.busy:
-            return
+        with self._state:
+            if self._running:
+                return
+            self._running = True
         self.panel.cancel.clear()
         self.alert.value = ""
         self._buttons(running=True)
@@ -222,6 +240,7 @@ class Front:
             self._announce()
             self._guarded(self.strip.refresh)
             self.overlay.refresh()
+            self._settle()
             self._buttons(running=False)
 
     def _apply(self, values: dict) -> None:
@@ -266,7 +285,9 @@ class Front:
         return f"done in {words.minutes(seconds)}{found}"
 
     def _buttons(self, *, running: bool) -> None:
-        for button in (self.run_button, self.sweep_button, self.again_button, self.report_button):
+        for button in (
+            self.run_button, self.sweep_button, self.again_button, self.save_button, self.report_button,
+        ):  # fmt: skip
             button.disabled = running
         self.cancel_button.disabled = not running
         self.strip.enable(not running)

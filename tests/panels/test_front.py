@@ -128,3 +128,26 @@ def test_doubts_stand_apart_from_findings(quick, pool):
     finish(front)
     doubts = front.panel.experiment.warnings(front.panel.results)
     assert doubts and doubts[0].split(": ")[-1][:12] in front.lines.value.split("labkit-caution'>")[1]
+
+
+def test_settings_moved_during_a_run_wait_for_its_end_and_then_show_what_is_kept_of_them(quick, pool):
+    front = front_of(Baseline(**quick), pool)
+    front._start()
+    finish(front)  # 16 tokens are kept
+    front.controls["output_tokens"].value = 32
+    measure, moved = front._measure, []
+
+    def and_move(**how):
+        measure(**how)
+        front.controls["output_tokens"].value = 16  # the run is not over yet: its last second, as a hand may catch it
+        moved.append((front.panel.experiment.values["output_tokens"], front.note.value))
+
+    front._measure = and_move
+    front._start()
+    finish(front)
+    (during, said) = moved[0]
+    assert during == 32 and "apply at its end" in said
+    assert front.panel.experiment.values["output_tokens"] == 16
+    assert front.panel.results["baseline"].arm.params.output_tokens == 16 and "Kept results shown" in front.note.value
+    assert {r["output_tokens"] for r in front.panel.results["baseline"].used} == {16}
+    assert not front.run_button.disabled and not front.save_button.disabled
