@@ -1,25 +1,40 @@
 """Figures of plain decoding: time a token beside its floor, where the bytes go, the roofline, the ladder."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
 from labkit.evidence import Evidence
 from labkit.figures.marks import add_level, add_points, add_segments, hover, positions
-from labkit.figures.theme import GREEN, INK, ORANGE, SERIES, SKY, Series, look_of, new, set_alt, tier_name
+from labkit.figures.theme import (
+    GREEN,
+    INK,
+    ORANGE,
+    PURPLE,
+    SERIES,
+    SKY,
+    TIERS,
+    Series,
+    look_of,
+    new,
+    set_alt,
+    tier_name,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from labkit.roofline.account import Account
 
 Named = tuple[str, Evidence]
+PREDICTED = (Series(ORANGE, "dash", "circle"), Series(PURPLE, "dash", "square"))
+ELSEWHERE = Series(SKY, "dash", "circle")
 
 
 def tpot(
     measured: Sequence[Named],
     *,
     floors: Sequence[Named] = (),
-    predicted: Sequence[Named] = (),
+    predicted: Sequence[Named] | Mapping[str, Sequence[Named]] = (),
     reported: Sequence[Named] = (),
     guess_s: float | None = None,
     arms: Sequence[str] = (),
@@ -28,8 +43,10 @@ def tpot(
     """TPOT in ms of each arm: measured with its interval, and what floor, prediction, report and reader said.
 
     Each item is (arm, evidence in seconds). `arms` fixes the order on the axis, also of arms not measured yet.
-    guess_s: the reader's guess, drawn across the figure.
+    Predictions of several kinds come by name, and are drawn apart. guess_s: the reader's guess, across the figure.
     """
+    kinds = predicted if isinstance(predicted, Mapping) else {"predicted": predicted}
+    predicted = [(n, e) for items in kinds.values() for n, e in items]
     order = list(dict.fromkeys([*arms, *(n for n, _ in [*measured, *floors, *predicted, *reported])]))
     figure = new(title, y="ms per output token, lower is better", alt=_tpot_alt(measured, floors, predicted, guess_s))
     positions(figure, order)
@@ -40,10 +57,10 @@ def tpot(
     for tier in dict.fromkeys(e.tier for _, e in floors):
         same = [(order.index(n), e) for n, e in floors if e.tier == tier]
         add_segments(figure, same, unit="ms", name="byte floor", look=Series(INK, "dash", "x"))
-    for items, label, colour in ((predicted, "predicted", ORANGE), (reported, "reported elsewhere", SKY)):
+    beside = [(items, label, look) for (label, items), look in zip(kinds.items(), PREDICTED, strict=False)]
+    for place, (items, label, look) in enumerate([*beside, (reported, "reported elsewhere", ELSEWHERE)], start=1):
         for tier in dict.fromkeys(e.tier for _, e in items):
-            same = [(order.index(n) + 0.12, e) for n, e in items if e.tier == tier]  # beside the measured point
-            look = Series(colour, "dash", "circle")
+            same = [(order.index(n) + 0.11 * place, e) for n, e in items if e.tier == tier]  # beside the measured point
             add_points(figure, [x for x, _ in same], [e for _, e in same], unit="ms", name=label, look=look)
     if guess_s is not None:
         # The reader's guess has no tier: a line of its own kind, named as what it is.
@@ -67,6 +84,27 @@ def _tpot_alt(
     if guess is not None:
         parts.append(f"your guess {guess * 1e3:.3g} ms")
     return "Time per output token: " + ("; ".join(parts) if parts else "nothing measured yet") + "."
+
+
+def bandwidths(
+    arms: Sequence[Named], sustained: Evidence, *, order: Sequence[str] = (), title: str = "Effective bandwidth"
+) -> go.Figure:
+    """Bytes by account over measured time of each arm, GB/s with intervals, under what memory sustains."""
+    order = list(dict.fromkeys([*order, *(n for n, _ in arms)]))
+    figure = new(
+        title,
+        y="GB/s, bytes by account over time",
+        alt="; ".join(f"{n} {e.to('GB/s').quantity('.3g')}" for n, e in arms)
+        + f"; memory sustains {sustained.to('GB/s').quantity('.3g')}.",
+    )
+    positions(figure, order)
+    for name, e in arms:
+        index = order.index(name)
+        add_points(figure, [index], [e], unit="GB/s", name=name, look=look_of(name, index))
+    levels = [(float(i), sustained) for i in range(len(order))]
+    add_segments(figure, levels, unit="GB/s", name="memory sustains", look=Series(INK, "dash", "x"))
+    figure.update_yaxes(rangemode="tozero")
+    return figure
 
 
 def account_bars(account: "Account", *, title: str = "What one decode step reads") -> go.Figure:
@@ -120,6 +158,7 @@ def bytes_treemap(account: "Account", *, title: str = "The step's bytes as areas
         + ", ".join(n for n, *_ in sorted(lines, key=lambda g: -(g[1] + g[2]))[:3])
         + ".",
     )
+    figure.update_layout(uniformtext=dict(minsize=10, mode="hide"))  # what is too small to read is in the hover
     figure.add_treemap(
         labels=[n for n, *_ in lines],
         parents=[""] * len(lines),
@@ -140,35 +179,40 @@ def roofline(
     bandwidth: Evidence,
     *,
     peak: Evidence | None = None,
+    peak_name: str = "compute roof",
     title: str = "Roofline",
 ) -> go.Figure:
     """FLOP/s over FLOP/byte, both logarithmic. points: (name, FLOP per byte, FLOP/s), the latter with its interval.
 
-    bandwidth: the slanted roof, B/s; peak: the flat one, FLOP/s, left out where nobody knows it.
+    bandwidth: the slanted roof, B/s; peak: the flat one, FLOP/s, left out where nobody knows it. Each ends where the
+    other is lower.
     """
+    top = max([f.si for _, _, f in points] + ([peak.si] if peak is not None else []), default=0.0)
+    unit, scale = ("TFLOP/s", 1e12) if top >= 2e12 else ("GFLOP/s", 1e9)
     figure = new(
         title,
         x="FLOP per byte",
-        y="GFLOP/s",
+        y=unit,
         alt="Points below the bandwidth roof: "
         + "; ".join(f"{n} reaches {100 * f.si / (i.si * bandwidth.si):.0f}% of it" for n, i, f in points)
         + ".",
     )
     xs = [i.si for _, i, _ in points] or [1.0]
     left, right = min(xs) / 4, max(xs) * 8
+    corner = right if peak is None else min(right, peak.si / bandwidth.si)
     figure.add_scatter(
-        x=[left, right],
-        y=[left * bandwidth.si / 1e9, right * bandwidth.si / 1e9],
+        x=[left, corner],
+        y=[left * bandwidth.si / scale, corner * bandwidth.si / scale],
         mode="lines",
         name=tier_name("bandwidth roof", bandwidth.tier),
-        line=dict(color=INK, width=2, dash="dash"),
+        line=dict(color=INK, width=2, dash=TIERS[bandwidth.tier].dash),
         hovertext=[hover(bandwidth, "bandwidth roof")] * 2,
         hoverinfo="text",
     )
     if peak is not None:
-        add_level(figure, [left, right], peak, unit="GFLOP/s", name="compute roof", look=SERIES[4])
+        add_level(figure, [corner, right], peak, unit=unit, name=peak_name, look=SERIES[4])
     for index, (name, intensity, flops) in enumerate(points):
-        add_points(figure, [intensity.si], [flops], unit="GFLOP/s", name=name, look=look_of(name, index))
+        add_points(figure, [intensity.si], [flops], unit=unit, name=name, look=look_of(name, index))
     # Ticks at 1, 2 and 5 of each decade.
     figure.update_xaxes(type="log", dtick="D2")
     figure.update_yaxes(type="log", dtick="D2")

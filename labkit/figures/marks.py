@@ -11,12 +11,17 @@ from labkit.figures.theme import TIERS, Series, tier_name
 
 def hover(e: Evidence, name: str = "") -> str:
     """Hover text of one number: value with interval, tier, formula with its numbers filled in, sources."""
-    lines = [f"<b>{html.escape(name)}</b>"] if name else []
-    lines.append(f"{html.escape(e.quantity())} · {e.badge()}")
+    lines = [f"<b>{_plain(name)}</b>"] if name else []
+    lines.append(f"{_plain(e.quantity())} · {e.badge()}")
     if e.formula:
-        lines.append("= " + html.escape(e.formula))
-        lines += ["&nbsp;&nbsp;" + html.escape(str(i)) for i in e.inputs]
-    return "<br>".join([*lines, *_wrapped(html.escape(e.source))])
+        lines.append("= " + _plain(e.formula))
+        lines += ["&nbsp;&nbsp;" + _plain(str(i)) for i in e.inputs]
+    return "<br>".join([*lines, *_wrapped(_plain(e.source))])
+
+
+def _plain(text: str) -> str:
+    """Text for plotly's small HTML, which shows an escaped quotation mark as it is written."""
+    return html.escape(text, quote=False)
 
 
 def _wrapped(text: str, width: int = 72) -> list[str]:
@@ -101,19 +106,28 @@ def add_level(figure: go.Figure, x: Sequence, level: Evidence, *, unit: str, nam
 def add_segments(
     figure: go.Figure, levels: Sequence[tuple[float, Evidence]], *, unit: str, name: str, look: Series
 ) -> None:
-    """Add a short horizontal line at each position x: levels that belong to one arm each, such as floors."""
+    """Add a short horizontal line at each position x: levels that belong to one arm each, such as floors.
+
+    The interval of a level stands near its left end, clear of the points of the arm.
+    """
     tier = levels[0][1].tier
     xs: list[float | None] = []
     ys: list[float | None] = []
     texts: list[str] = []
+    up: list[float] = []
+    down: list[float] = []
     for x, level in levels:
-        value = level.to(unit).value
-        xs += [x - 0.3, x, x + 0.3, None]
-        ys += [value, value, value, None]
-        texts += [hover(level, name)] * 4
+        at = level.to(unit)
+        xs += [x - 0.3, x - 0.24, x, x + 0.3, None]
+        ys += [at.value] * 4 + [None]
+        texts += [hover(level, name)] * 5
+        up += [0, 0 if at.high is None else at.high - at.value, 0, 0, 0]
+        down += [0, 0 if at.low is None else at.value - at.low, 0, 0, 0]
     figure.add_scatter(
         x=xs,
         y=ys,
+        error_y=dict(type="data", symmetric=False, array=up, arrayminus=down, thickness=1.5, width=5)
+        if any(up + down) else None,
         mode="lines",
         name=tier_name(name, tier),
         line=dict(color=look.colour, dash=TIERS[tier].dash, width=2.5),

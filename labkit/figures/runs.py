@@ -160,8 +160,13 @@ def starts(items: Sequence[tuple[str, float, float | None]], *, title: str = "St
     )
     names = [n for n, _, _ in items]
     rest = [max(0.0, s - (c or 0.0)) for _, s, c in items]
-    figure.add_bar(x=names, y=[c or 0.0 for _, _, c in items], name=tier_name("compiling", "measured"))
-    figure.add_bar(x=names, y=rest, name=tier_name("loading and the rest", "measured"), marker_pattern_shape="/")
+    parts = (("compiling", [c or 0.0 for _, _, c in items], ""), ("loading and the rest", rest, "/"))
+    for label, seconds, shape in parts:
+        figure.add_bar(
+            x=names, y=seconds, name=tier_name(label, "measured"), marker_pattern_shape=shape,
+            customdata=[s for _, s, _ in items],
+            hovertemplate=f"%{{x}}: {label} %{{y:.2f}} s of %{{customdata:.2f}} s<extra>● measured</extra>",
+        )  # fmt: skip
     figure.update_layout(barmode="stack")
     return figure
 

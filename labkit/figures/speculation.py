@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import plotly.graph_objects as go
 
-from labkit.evidence import Evidence
+from labkit.evidence import Evidence, Tier
 from labkit.figures.marks import add_points, bars_of, hover, positions
 from labkit.figures.theme import INK, ORANGE, SERIES, VERMILION, look_of, new, tier_name
 
@@ -166,9 +166,11 @@ def speedups(
         y="times faster",
         alt="; ".join(
             f"{n}: "
-            + (", ".join(f"{w} {e.value:.2f}" for w, e in (("predicted", p), ("measured", m)) if e) or "not yet")
+            + (", ".join(f"{w} {e.quantity('.3g')}" for w, e in (("predicted", p), ("measured", m)) if e) or "not yet")
             for n, p, m in items
         )
+        + "".join(f"; reported elsewhere, {n}: {e.quantity('.3g')}" for n, e in reported)
+        + ("" if guess is None else f"; your guess: {guess:g}")
         + ".",
     )
     order = [n for n, _, _ in items]
@@ -183,7 +185,8 @@ def speedups(
         there = [(n, e) for n, e in pairs if e is not None]
         for tier in dict.fromkeys(e.tier for _, e in there):
             same = [(at[n] + shift, e) for n, e in there if e.tier == tier]
-            add_points(figure, [x for x, _ in same], [e for _, e in same], unit="1", name=name, look=look)
+            said = "from times reported elsewhere" if shift > 0 and tier is Tier.DERIVED else name
+            add_points(figure, [x for x, _ in same], [e for _, e in same], unit="1", name=said, look=look)
     if guess is not None:
         figure.add_scatter(
             x=[at.get(guess_at, len(order) - 1) + 0.2],

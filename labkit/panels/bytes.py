@@ -88,7 +88,10 @@ class BytesPanel:
         peak = machine.peaks[0].flops if machine.peaks else None
         if peak is not None:   # the corner of the roof, so that the way to it can be seen
             points.append(("ridge point", ridge(peak, machine.bandwidth), peak * 1))
-        return decode.roofline(points, machine.bandwidth, peak=peak, title="Roofline: far left, under the slope")
+        first = machine.peaks[0] if machine.peaks else None
+        name = f"compute roof, {first.precision} {'sparse' if first.sparse else 'dense'}" if first else ""
+        return decode.roofline(points, machine.bandwidth, peak=peak, peak_name=name,
+                               title="Roofline: far left, under the slope")
 
     def _roof_lines(self) -> Lines:
         lines: Lines = [(f"work per byte, {name}", at, "") for name, at, _ in self._work()]

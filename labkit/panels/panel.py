@@ -16,7 +16,6 @@ from labkit.panels.runner import Block, Runner
 from labkit.records import RunWriter, Store
 from labkit.records.writer import new_directory
 
-
 OPEN_GUESS = "Commit your guess above; the figure then shows what is predicted, and Run adds what is measured."
 
 

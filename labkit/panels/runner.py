@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -80,7 +81,7 @@ class Runner:
         todo: list[tuple[Arm, int, int]] = []
         for arm in arms:
             kept = self._kept(arm)
-            have = kept.repeats if kept else 0
+            have = _full_passes(kept.rows, arm.params.count) if kept else 0
             repeats = arm.params.repeats if again else arm.params.repeats - have
             if repeats > 0:
                 todo.append((arm, repeats, kept.next_repeat if kept else 0))
@@ -241,6 +242,12 @@ class Runner:
             rows = [r for r in fresh[arm.name] if r["status"] == "ok"]
             if rows:
                 self.store.add(arm.config, arm.load, self.versions[arm.config.engine], rows)
+
+
+def _full_passes(rows: Sequence[dict], count: int) -> int:
+    """Passes that have all of their requests: one that a crash or a cancel cut short has yet to be measured."""
+    sizes = Counter(r["repeat"] for r in rows if r["repeat"] >= 0)
+    return sum(size >= count for size in sizes.values())
 
 
 def _turned(blocks: list[Block]) -> list[Block]:

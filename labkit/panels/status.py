@@ -47,7 +47,7 @@ class EngineStrip:
         self.state.value = words.note(text)
 
     def enable(self, on: bool) -> None:
-        """Buttons that would do something: none during a run, Start where the engine is not there, Stop where one is."""
+        """Buttons that would do something: none during a run, else Start before one is there, Stop after."""
         pool = self.panel.runner.pool
         self.start_button.disabled = not on or not any(pool.needs_start(a.config) for a in self.panel.arms()[:1])
         self.stop_button.disabled = not on or not pool.running()

@@ -15,7 +15,8 @@ STYLE = (
     # Two elements and a class: JupyterLab's own rule for tables in outputs aligns to the right.
     "<style>table.labkit-table td,table.labkit-table th{text-align:left;padding:2px 14px 2px 0;vertical-align:top;"
     "line-height:1.4;white-space:pre-line}table.labkit-table td.labkit-short{white-space:nowrap}"
-    ".labkit-caution{border-left:3px solid #d55e00;padding:.1em 0 .1em .8em;margin:.4em 0;max-width:52rem;line-height:1.4}"
+    ".labkit-caution{border-left:3px solid #d55e00;padding:.1em 0 .1em .8em;margin:.4em 0;max-width:52rem;"
+    "line-height:1.4}"
     ".labkit-block{font-size:12px;line-height:1.4;overflow-x:auto}"
     ".labkit-note{opacity:.8;max-width:52rem}.labkit-log{max-height:15em;overflow:auto;font-size:12px}</style>"
 )

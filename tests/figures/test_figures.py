@@ -166,3 +166,51 @@ def test_a_board_holds_what_it_shows_and_sends_plotly_only_when_asked():
 )  # fmt: skip
 def test_empty_figures_still_say_something(figure):
     assert figure.layout.meta["alt"] and figure.layout.title.text
+
+
+def test_a_floor_has_the_interval_of_its_bandwidth():
+    floor = spec(1, "MB", "config") / measured(1, "GB/s", "here", 0.8, 1.25)
+    seen = traces(decode.tpot([("baseline", MS[0])], floors=[("baseline", floor)]))["byte floor ◇ derived"]
+    assert max(seen.error_y.array) == pytest.approx(0.25) and max(seen.error_y.arrayminus) == pytest.approx(0.2)
+    assert seen.x[seen.error_y.array.index(max(seen.error_y.array))] != 0  # clear of the measured point
+
+
+def test_predictions_of_two_kinds_stand_apart():
+    kinds = {"predicted from a": [("b", MS[0] * 0.8)], "predicted from c": [("b", MS[0] * 0.9)]}
+    seen = traces(decode.tpot([("b", MS[1])], predicted=kinds))
+    one, other = (seen[f"{name} ◇ derived"] for name in kinds)
+    assert one.x != other.x and one.marker.symbol != other.marker.symbol and one.marker.color != other.marker.color
+
+
+def test_each_roof_ends_where_the_other_is_lower():
+    work, flops = spec(3, "FLOP/B", "config"), measured(5e9, "FLOP/s", "here", 4e9, 6e9)
+    figure = decode.roofline(
+        [("here", work, flops)], spec(10, "GB/s", "sheet"), peak=spec(100, "GFLOP/s", "sheet"), peak_name="FP4 peak"
+    )
+    slope, flat = figure.data[0], figure.data[1]
+    assert slope.x[-1] == flat.x[0] == pytest.approx(10) and slope.y[-1] == pytest.approx(flat.y[0])
+    assert flat.name == "FP4 peak △ spec"
+
+
+def test_bandwidths_stand_under_what_memory_sustains():
+    step, sustained = spec(10, "MB", "config"), measured(12, "GB/s", "here", 11, 13)
+    figure = decode.bandwidths([("kernels", step / MS[0])], sustained, order=["baseline", "kernels"])
+    seen = traces(figure)
+    assert seen["kernels ◇ derived"].x == (1,) and seen["kernels ◇ derived"].y == pytest.approx((5,))
+    assert set(seen["memory sustains ● measured"].y) == {12, None} and "5 [" in figure.layout.meta["alt"]
+
+
+def test_hover_shows_quotation_marks_as_they_are():
+    said = traces(decode.tpot([("baseline", measured(1, "ms", 'a page, "Ways" & <more>'))]))["baseline ● measured"]
+    assert '"Ways" &amp; &lt;more&gt;' in said.hovertext[0]
+
+
+def test_alt_text_of_speedups_names_intervals_reports_and_guess():
+    figure = speculation.speedups([("a", None, MS[0] / MS[1])], reported=[("a", spec(1.1, "1", "x"))], guess=2.0)
+    alt = figure.layout.meta["alt"]
+    assert "[" in alt and "reported elsewhere, a: 1.1" in alt and "your guess: 2" in alt
+
+
+def test_bars_of_starts_say_their_seconds_in_words():
+    figure = runs.starts([("baseline", 3.0, 2.0)])
+    assert all("%{y:.2f} s of" in t.hovertemplate for t in figure.data)

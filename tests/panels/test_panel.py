@@ -108,6 +108,18 @@ def test_a_dead_engine_ends_the_run_with_its_log_and_the_next_run_starts_another
     assert measure(panel)[-1] >= 1
 
 
+def test_a_pass_that_was_cut_short_is_measured_again(quick, pool):
+    panel = live_panel(Baseline, {**quick, "count": 2}, pool)
+    for progress in panel.measure(panel.blocks(), panel.writer()):
+        if progress.done == 3:  # of four: the second pass lacks its last request
+            panel.cancel.set()
+    panel.cancel.clear()
+    (block,) = panel.blocks()
+    assert (block.repeats, block.first) == (1, 2)
+    measure(panel)
+    assert panel.blocks() == []
+
+
 def test_saved_parameters_are_what_labkit_run_takes(quick, lock):
     from pathlib import Path
 
