@@ -39,7 +39,7 @@ def test_times_follow_the_definitions(server, wire):
     assert seen == list(zip(r.chunk_times, [1, 3, 5], strict=True))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(cuts=st.sets(st.integers(1, 700), max_size=12))
 def test_any_cutting_of_the_bytes_gives_the_same_answer(server, wire, cuts):
     text = 'a "quoted" word, a \\ and "completion_tokens": 999\n\nblank line\r\n'

@@ -26,7 +26,7 @@ def test_clusters_widen_the_interval():
     assert loose.low >= clustered.low and loose.high <= clustered.high
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.floats(1e-6, 1e3), min_size=1, max_size=30), st.integers(1, 5))
 def test_interval_holds_the_median_and_stays_in_the_data(values, repeats):
     i = median_interval(values, [n % repeats for n in range(len(values))], draws=100)

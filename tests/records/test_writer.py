@@ -81,7 +81,7 @@ def test_a_row_that_cannot_be_kept_is_an_error_not_half_a_line(tmp_path, bad):
 TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(TEXT, st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=3)), max_size=5))
 def test_cut_at_every_byte(contents):
     """Whatever byte a kill comes at: every row whose newline was written is there, unchanged, and nothing else is."""

@@ -143,7 +143,7 @@ def held(server) -> tuple[int, int]:
     return process.memory_info().rss, process.num_fds()
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(requests())
 def test_no_request_breaks_the_server(plain, request):
     send_and_check(plain.client, *request)
@@ -156,7 +156,7 @@ def test_ten_thousand_requests_break_nothing_and_leave_nothing(launch):
     seen: list[int] = []
     before: list[tuple[int, int]] = []
 
-    @settings(max_examples=10_000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=10_000, database=None, suppress_health_check=list(HealthCheck))
     @given(requests())
     def fuzz(request):
         seen.append(send_and_check(server.client, *request))

@@ -23,13 +23,11 @@ def library(folder):
 IDS = st.lists(st.integers(0, 316), max_size=40)
 
 
-@settings(deadline=None)
 @given(ids=IDS, skip=st.booleans())
 def test_decoding_is_the_librarys(tokenizer, library, ids, skip):
     assert tokenizer.decode(ids, skip_special_tokens=skip) == library.decode(ids, skip_special_tokens=skip)
 
 
-@settings(deadline=None)
 @given(text=st.text(max_size=40), cuts=st.lists(st.integers(1, 5), min_size=1))
 def test_streaming_text_never_splits_a_character(tokenizer, text, cuts):
     ids, out, pieces = tokenizer.encode(text), Detokenizer(tokenizer), []
@@ -59,7 +57,7 @@ def test_a_folder_without_tokenizer_is_named(tmp_path):
         Tokenizer(tmp_path)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=st.text("abc", max_size=30), stops=st.lists(st.text("abc", min_size=1, max_size=4), max_size=3),
        cuts=st.lists(st.integers(1, 6), min_size=1), trim=st.booleans())
 def test_stops_in_pieces_are_stops_in_the_whole(text, stops, cuts, trim):

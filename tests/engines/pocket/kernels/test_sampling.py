@@ -64,7 +64,7 @@ def test_draws_follow_the_distribution(kernels, temperature, top_k, top_p, min_p
     assert dof == 0 or chi2 < dof + 5 * np.sqrt(2 * dof), (chi2, dof)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 2**32),
     temperature=st.floats(0.2, 3),

@@ -38,7 +38,6 @@ def test_activation_rounding_changes_the_logits_a_little(recorded):
     assert 1e-3 < np.median(change) < 0.2
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_mxfp4_is_the_standard_one(data):
     codes = data.draw(hnp.arrays(np.uint8, (3, 32)))
@@ -57,7 +56,6 @@ def test_blocks_take_their_own_scale():
     assert [wide[0, 0], wide[127, 128], wide[0, 256], wide[128, 0], wide[129, 255]] == [0, 1, 2, 3, 4]
 
 
-@settings(deadline=None)
 @given(hnp.arrays(np.float32, (2, 64), elements=st.floats(-1e4, 1e4, width=32)))
 def test_activation_rounding_is_within_half_a_step(x):
     groups = x.reshape(-1, 32)
@@ -80,7 +78,7 @@ def test_fp8_head_is_near_and_keeps_the_largest(weights):
     np.testing.assert_allclose(np.abs(again).max(1), np.abs(head).max(1), rtol=1e-6)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(cut=st.lists(st.integers(0, 30), max_size=4))
 def test_pieces_give_what_the_whole_gives(weights, cut):
     model = Reference(weights)
@@ -89,7 +87,7 @@ def test_pieces_give_what_the_whole_gives(weights, cut):
     np.testing.assert_allclose(np.concatenate(pieces), model.logits(IDS), atol=1e-4)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.integers(1, 29), st.integers(0, 319))
 def test_nothing_sees_the_future(weights, at, token):
     model = Reference(weights)

@@ -11,7 +11,7 @@ from labkit.engines.pocket.train import quantise as q
 
 
 @given(st.integers(0, 2**31), st.integers(1, 300), st.integers(1, 300))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_fp8_blocks_bound_the_error_and_keep_the_largest(seed, rows, columns):
     w = np.random.default_rng(seed).normal(size=(rows, columns)).astype(np.float32)
     codes, scales = q.fp8_encode(w)
@@ -56,7 +56,7 @@ def test_mxfp4_layout_low_nibble_is_the_even_index():
 
 
 @given(st.integers(0, 2**31), st.integers(-20, 20))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_mxfp4_scales_are_powers_of_two_of_the_group_and_rounding_is_stable(seed, power):
     w = (np.random.default_rng(seed).normal(size=(2, 5, 96)) * 2.0**power).astype(np.float32)
     codes, scales = q.mxfp4_encode(w)
