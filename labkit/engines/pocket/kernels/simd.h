@@ -53,7 +53,6 @@ INLINE vf vf_zero(void) { return (vf){0}; }
 INLINE vf vf_from_bf16(const uint16_t *p) { return (vf)(vi_from_u16(p) << 16); }
 INLINE vf vf_from_e8m0(const uint8_t *p) { return (vf)(vi_from_u8(p) << 23); }
 
-#ifndef FP8_X
 // Four e4m3 weights of a row per 32-bit lane (byte 3 is the first in k order, then 1, 2, 0) -> four vectors. The payload lands on a
 // float's low exponent bits, so each value is scaled by 2^-120: activations carry FP8_X and block scales FP8_S, 2^120 together.
 #define FP8_X 0x1p64f
@@ -65,7 +64,6 @@ INLINE vf fp8_0(vi first) { return (vf)(first & FP8_MASK); }
 INLINE vf fp8_1(vi first) { return (vf)((first << 16) & FP8_MASK); }
 INLINE vf fp8_2(vi second) { return (vf)(second & FP8_MASK); }
 INLINE vf fp8_3(vi second) { return (vf)((second << 16) & FP8_MASK); }
-#endif
 INLINE void fp8_decode(vi q, vf out[4]) {
     vi first = fp8_first(q), second = fp8_second(q);
     out[0] = fp8_0(first), out[1] = fp8_1(first), out[2] = fp8_2(second), out[3] = fp8_3(second);

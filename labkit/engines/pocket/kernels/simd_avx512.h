@@ -21,24 +21,6 @@ INLINE void prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0)
 INLINE void prefetch_far(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
 INLINE void relax(void) { _mm_pause(); }
 
-// Intel cores take a slow path for subnormal operands, so here e4m3 becomes a normal float at once: exponents above 0 by
-// re-biasing, and exponent 0 (m * 2^-9) as 2 * v - 2^-6 of the re-biased v.
-#define FP8_X 1.0f
-#define FP8_S 1.0f
-INLINE vf fp8_widen(vi lane) {      // the code sits in the top byte of each lane, anything below it
-    const __m512i top = (__m512i)lane, payload = _mm512_and_si512(_mm512_srli_epi32(top, 4), _mm512_set1_epi32(0x07f00000));
-    __mmask16 small = _mm512_testn_epi32_mask(payload, _mm512_set1_epi32(0x07800000));
-    __m512 v = _mm512_castsi512_ps(_mm512_add_epi32(payload, _mm512_set1_epi32(120 << 23)));
-    v = _mm512_mask_fmadd_ps(v, small, _mm512_set1_ps(2.0f), _mm512_set1_ps(-0x1p-6f));
-    return (vf)_mm512_ternarylogic_epi32(_mm512_castps_si512(v), top, _mm512_set1_epi32((int)0x80000000), 0xf8);
-}
-INLINE vi fp8_first(vi q) { return q; }
-INLINE vi fp8_second(vi q) { return q; }
-INLINE vf fp8_0(vi q) { return fp8_widen(q); }
-INLINE vf fp8_1(vi q) { return fp8_widen(q << 16); }
-INLINE vf fp8_2(vi q) { return fp8_widen(q << 8); }
-INLINE vf fp8_3(vi q) { return fp8_widen(q << 24); }
-
 // See simd_avx2.h; VNNI sums four products straight into 32 bits.
 INLINE void fp4_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *bias, int ldb, const int M, vi *out) {
     const __m512i table = _mm512_broadcast_i32x4(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0));
