@@ -38,6 +38,7 @@ Engine *engine_new(const Setup *setup) {
         e->kv[i] = mmap(NULL, cache, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (e->kv[i] == MAP_FAILED) return NULL;
     }
+    for (int i = 0; i < ROPE_DIM / 2; i++) e->rope_rate[i] = powf((float)ROPE_THETA, -2.0f * i / ROPE_DIM);
     e->parked = true;
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->wake, NULL);
@@ -100,7 +101,7 @@ static bool prefill(Engine *e, Request *r, Round *round) {
         float last[HIDDEN];
         memcpy(last, e->hidden[m - 1], sizeof last);
         memcpy(round->hidden[held], e->hidden, (size_t)(m - 1) * HIDDEN * 4);
-        if (e->set.speculative && held + m - 1) extend_draft(e, r->prompt + at + 1 - held, round->hidden, held + m - 1);
+        if (e->set.speculative && held + m - 1) extend_draft(e, r->prompt + at + 1 - held, round->hidden, held + m - 1, false);
         memcpy(round->hidden[0], last, sizeof last);
     }
     for (int t = 0; t < r->n_prompt; t++) meet(e, r->prompt[t]);
@@ -127,8 +128,8 @@ static void speculative_round(Engine *e, Request *r, Round *round) {
     const int root = r->tokens[request_count(r) - 1], wanted = e->set.simulate >= 0 ? forced(e, r) : -1;
     int path[MAX_DEPTH] = {0}, n = 1, accepted = 0;
     for (int i = 0; i < round->fresh; i++) meet(e, round->follow[i]);
-    extend_draft(e, round->follow, round->hidden, round->fresh);
-    grow(e, &round->drafts, root, round->fresh - 1);
+    extend_draft(e, round->follow, round->hidden, round->fresh, true);
+    grow(e, &round->drafts, root);
     if (cancelled(r)) return;
     plan_verify(e, &round->drafts, round->past);
     model_pass(e);

@@ -49,23 +49,32 @@ static int best_nodes(const Drafts *d, int from, int k, int *out) {
 }
 
 // Fill the NEXTN cache for m committed positions: token[i] is the one after the position whose hidden state is hidden[i].
-// -> its outputs in e->mixin
-static void extend_draft(Engine *e, const int32_t *token, float (*hidden)[HIDDEN], int m) {
-    chain(&e->pass, token, m, e->draft_past);
-    memcpy(e->mixin, hidden, (size_t)m * HIDDEN * 4);
-    nextn_pass(e);
+// `output`: the last one's is wanted, in e->mixin[0].
+static void extend_draft(Engine *e, const int32_t *token, float (*hidden)[HIDDEN], int m, bool output) {
+    const int quiet = output ? m - 1 : m;
+    next_replica(e);
+    if (quiet) {
+        chain(&e->pass, token, quiet, e->draft_past);
+        memcpy(e->mixin, hidden, (size_t)quiet * HIDDEN * 4);
+        run_job(e, nextn_cache_job);
+    }
+    if (output) {
+        chain(&e->pass, token + quiet, 1, e->draft_past + quiet);
+        memcpy(e->mixin, hidden[quiet], sizeof hidden[0]);
+        run_job(e, nextn_job);
+    }
     e->draft_past += m;
 }
 
-// Step 1 has just run (its output is row `last` of e->mixin). Grow the tree to `steps` levels.
-static void grow(Engine *e, Drafts *d, int root, int last) {
+// Step 1 has just run. Grow the tree to `steps` levels.
+static void grow(Engine *e, Drafts *d, int root) {
     int frontier[MAX_TOPK], width = 1, ran = 0;
     float input[MAX_TOPK][HIDDEN];
     d->n = 1;
     d->node[0] = (Node){root, -1, 0, -1, 0};
-    draft_head(e, e->mixin[last], 1);
+    draft_head(e, e->mixin[0], 1);
     add_children(e, d, 0, e->logits[0], e->head_rows);
-    memcpy(d->hidden[MAX_NODES - 1], e->mixin[last], sizeof d->hidden[0]);      // what the root's children continue from
+    memcpy(d->hidden[MAX_NODES - 1], e->mixin, sizeof d->hidden[0]);      // what the root's children continue from
     for (int step = 2, level = 1; step <= e->set.steps; step++) {
         Pass *pass = &e->pass;
         const int from = level;

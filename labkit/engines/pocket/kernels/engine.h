@@ -82,7 +82,7 @@ typedef struct Engine Engine;
 struct Engine {
     Setup set;
     const uint8_t *w;               // this pass's replica
-    int turn, parity, waiting, waiting_node[MAX_TOKENS];
+    int replica, parity, waiting, waiting_node[MAX_TOKENS];
     Pass pass;
     bool recording, decoding;
     ExpertRecord experts;
@@ -99,7 +99,9 @@ struct Engine {
     Kda kda[LAYERS];
     uint16_t *kv[MLA_LAYERS + 1];   // [context + MAX_TOKENS][LATENT] bfloat16, the last one for NEXTN
     int draft_past;                 // positions in the NEXTN layer's cache
+    float rope_rate[ROPE_DIM / 2];
     // shared between the threads of a pass
+    float turn_cos[MAX_TOKENS][ROPE_DIM / 2], turn_sin[MAX_TOKENS][ROPE_DIM / 2];
     float x[MAX_TOKENS][HIDDEN];
     float y[MAX_TOKENS][MAX(MLA_ROWS, 2 * DENSE_INTER)];
     float mixed[MAX_TOKENS][MAX(HEADS * LATENT, MAX(DENSE_INTER, WIDTH))];

@@ -63,7 +63,7 @@ void inspect_draft(Engine *e, const int32_t *tokens, int n, int steps, float *lo
         float hidden[1][HIDDEN];
         advance(e, tokens + t, 1, t);
         memcpy(hidden, e->hidden, sizeof hidden);
-        extend_draft(e, tokens + t + 1, hidden, 1);
+        extend_draft(e, tokens + t + 1, hidden, 1, true);
     }
     for (int s = 1; s <= steps; s++) {
         if (s > 1) {

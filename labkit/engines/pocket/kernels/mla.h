@@ -3,11 +3,20 @@
 #pragma once
 #include "mlp.h"
 
-// Interleaved rotary embedding of ROPE_DIM values
-static void rotate(float *x, int position) {
+// What turns each node of the pass: a cosine and a sine for every pair, worked out once for all layers and heads
+static void plan_turns(Engine *e) {
+    const Pass *pass = &e->pass;
+    for (int t = 0; t < pass->m; t++)
+        for (int i = 0; i < ROPE_DIM / 2; i++) {
+            const float angle = (float)(pass->past + pass->depth[pass->first + t]) * e->rope_rate[i];
+            e->turn_cos[t][i] = cosf(angle), e->turn_sin[t][i] = sinf(angle);
+        }
+}
+
+// Interleaved rotary embedding of ROPE_DIM values of the pass's token t
+static void rotate(const Engine *e, float *x, int t) {
     for (int i = 0; i < ROPE_DIM / 2; i++) {
-        float angle = (float)position * powf((float)ROPE_THETA, -2.0f * i / ROPE_DIM), c = cosf(angle), s = sinf(angle);
-        float a = x[2 * i], b = x[2 * i + 1];
+        const float c = e->turn_cos[t][i], s = e->turn_sin[t][i], a = x[2 * i], b = x[2 * i + 1];
         x[2 * i] = a * c - b * s;
         x[2 * i + 1] = a * s + b * c;
     }
@@ -95,6 +104,19 @@ static void attend(Engine *e, Room *room, const uint16_t *cache, int id) {
             scaled(room->attn_sum[t][h], FP8_X / room->attn_mass[t][h], e->keys[t] + h * KV_RANK, KV_RANK);
 }
 
+// The pass's entries in a cache, from the projected latents [m][LATENT] in e->y
+static void cache_latents(Engine *e, int layer, uint16_t *cache) {
+    const Pass *pass = &e->pass;
+    for (int t = 0; t < pass->m; t++) {
+        float entry[LATENT], *y = e->y[t] + Q_ROWS;
+        uint16_t *to = cache + (size_t)(pass->past + pass->first + t) * LATENT;
+        rms_norm(y, floats(e, layer, SLOT_KV_NORM), 1.0f, entry, KV_RANK);
+        memcpy(entry + KV_RANK, y + KV_RANK, ROPE_DIM * 4);
+        rotate(e, entry + KV_RANK, t);
+        for (int i = 0; i < LATENT; i++) to[i] = to_bf16(entry[i]);
+    }
+}
+
 static void mla(Engine *e, int layer, int id) {
     Room *room = &e->room[id];
     const Pass *pass = &e->pass;
@@ -116,18 +138,10 @@ static void mla(Engine *e, int layer, int id) {
         for (int t = 0; t < m; t++) {
             float *rope = e->keys[t] + h * LATENT + KV_RANK;
             scaled(e->y[t] + h * (HEAD_DIM + ROPE_DIM) + HEAD_DIM, scale, rope, ROPE_DIM);
-            rotate(rope, pass->past + pass->depth[pass->first + t]);
+            rotate(e, rope, t);
         }
     }
-    if (id == 0)
-        for (int t = 0; t < m; t++) {
-            float entry[LATENT], *y = e->y[t] + Q_ROWS;
-            uint16_t *to = cache + (size_t)(pass->past + pass->first + t) * LATENT;
-            rms_norm(y, floats(e, layer, SLOT_KV_NORM), 1.0f, entry, KV_RANK);
-            memcpy(entry + KV_RANK, y + KV_RANK, ROPE_DIM * 4);
-            rotate(entry + KV_RANK, pass->past + pass->depth[pass->first + t]);
-            for (int i = 0; i < LATENT; i++) to[i] = to_bf16(entry[i]);
-        }
+    if (id == 0) cache_latents(e, layer, cache);
     barrier(e);
     attend(e, room, cache, id);
     barrier(e);

@@ -5,8 +5,8 @@
 
 // Every pass reads the next copy of the weights, so that none of it can still be in the last-level cache.
 static void next_replica(Engine *e) {
-    e->turn = (e->turn + 1) % e->set.replicas;
-    e->w = e->set.arena + e->turn * e->set.stride;
+    e->replica = (e->replica + 1) % e->set.replicas;
+    e->w = e->set.arena + e->replica * e->set.stride;
 }
 
 static void embed(const Engine *e, int token, float *out) {
@@ -15,8 +15,10 @@ static void embed(const Engine *e, int token, float *out) {
 
 static void model_job(Engine *e, int id) {
     const int m = e->pass.m;
-    if (id == 0)
+    if (id == 0) {
+        plan_turns(e);
         for (int t = 0; t < m; t++) embed(e, e->pass.token[t], e->x[t]);
+    }
     barrier(e);
     for (int layer = 0; layer < LAYERS; layer++) {
         if (is_mla(layer)) mla(e, layer, id); else kda(e, layer, id);
@@ -29,26 +31,46 @@ static void model_job(Engine *e, int id) {
     barrier(e);
 }
 
-// NEXTN: reads the embedding of each node's token and e->mixin, leaves its normalised output in e->mixin.
-static void nextn_job(Engine *e, int id) {
+// What the NEXTN layer reads: each node's token, as its embedding, and e->mixin, mixed into e->x
+static void mix(Engine *e, int id) {
     const Pass *pass = &e->pass;
-    const int m = pass->m;
     Room *room = &e->room[id];
-    const Mat mix = mat(e, NEXTN, SLOT_MIX, HIDDEN, 2 * HIDDEN);
+    const Mat w = mat(e, NEXTN, SLOT_MIX, HIDDEN, 2 * HIDDEN);
     int first, end;
-    for (int t = 0; t < m; t++) {
+    for (int t = 0; t < pass->m; t++) {
         float token[HIDDEN];
         embed(e, pass->token[pass->first + t], token);
         rms_norm(token, floats(e, NEXTN, SLOT_EMBED_NORM), FP8_X, room->hx[t], HIDDEN);
         rms_norm(e->mixin[t], floats(e, NEXTN, SLOT_HIDDEN_NORM), FP8_X, room->hx[t] + HIDDEN, HIDDEN);
     }
-    part(mix.tiles, id, e->set.threads, &first, &end);
-    dense(e, &mix, first, end, room->hx[0], 2 * HIDDEN, e->x[0], HIDDEN, m);
+    if (id == 0) plan_turns(e);
+    part(w.tiles, id, e->set.threads, &first, &end);
+    dense(e, &w, first, end, room->hx[0], 2 * HIDDEN, e->x[0], HIDDEN, pass->m);
     barrier(e);
+}
+
+// The layer, which leaves its normalised output in e->mixin
+static void nextn_job(Engine *e, int id) {
+    mix(e, id);
     mla(e, NEXTN, id);
     moe(e, NEXTN, id);
     if (id == 0)
-        for (int t = 0; t < m; t++) rms_norm(e->x[t], floats(e, NEXTN, SLOT_FINAL_NORM), 1.0f, e->mixin[t], HIDDEN);
+        for (int t = 0; t < e->pass.m; t++) rms_norm(e->x[t], floats(e, NEXTN, SLOT_FINAL_NORM), 1.0f, e->mixin[t], HIDDEN);
+    barrier(e);
+}
+
+// For tokens that nothing is drafted from: their entries in the cache and no more
+static void nextn_cache_job(Engine *e, int id) {
+    Room *room = &e->room[id];
+    const int tiles = LATENT / TILE, before = Q_ROWS / TILE;
+    const Mat in = mat(e, NEXTN, SLOT_ATTN_IN, MLA_ROWS, HIDDEN);
+    int first, end;
+    mix(e, id);
+    normalise(e, room, NEXTN, SLOT_INPUT_NORM, e->pass.m);
+    part(tiles, id, e->set.threads, &first, &end);
+    dense(e, &in, before + first, before + end, room->hx[0], 2 * HIDDEN, e->y[0], sizeof e->y[0] / 4, e->pass.m);
+    barrier(e);
+    if (id == 0) cache_latents(e, NEXTN, e->kv[MLA_LAYERS]);
     barrier(e);
 }
 
