@@ -25,14 +25,14 @@ def baseline(**parameters) -> Panel:
 
 def kernels(**parameters) -> Panel:
     """03: specialised kernels: the same bytes in less time."""
-    from labkit.panels.experiments.rungs import Kernels
+    from labkit.panels.experiments.kernels import Kernels
 
     return Panel(Kernels(**parameters))
 
 
 def fp8_head(**parameters) -> Panel:
     """04: the FP8 head, predicted twice."""
-    from labkit.panels.experiments.rungs import Fp8Head
+    from labkit.panels.experiments.fp8_head import Fp8Head
 
     return Panel(Fp8Head(**parameters))
 

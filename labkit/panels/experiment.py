@@ -88,6 +88,25 @@ class Experiment:
         """How long `after` will take, for the time that is predicted before a run."""
         return 0.0
 
+    def floors_of(self, results: Mapping[str, Result]) -> list[tuple[Result, Evidence]]:
+        """Measured arms with the byte floor of each, where the account is known."""
+        return []
+
+    def impossible(self, results: Mapping[str, Result]) -> list[str]:
+        """A sentence for each arm that was faster than its floor."""
+        return [
+            f"{r.name}: TPOT is {r.tpot.value / floor.si:.2f} of its byte floor, which cannot be: the account counts"
+            " bytes never read, or the bandwidth was measured too low (`labkit doctor --fresh` measures it again; then"
+            " restart the kernel). Neither U nor the floor can be trusted here."
+            for r, floor in self.floors_of(results)
+            if r.tpot.value < floor.si
+        ]
+
+    def look_again(self, results: Mapping[str, Result]) -> None:
+        """After a run, with nothing else going on: a time below its floor asks for another look at the memory."""
+        if self.machine == "this" and self.impossible(results):
+            machine.look_again(self.params.engine.threads)
+
     def extra(self) -> dict:
         """What `after` found, JSON-ready, for the record's summary."""
         return {}

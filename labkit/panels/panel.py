@@ -74,6 +74,7 @@ class Panel:
             yield from self.runner.run(blocks, writer, cancel=self.cancel, tell=tell)
             if not self.cancel.is_set():
                 self.experiment.after(self.runner.pool)
+                self.experiment.look_again(self.results)
             measured = {
                 n: r for n, r in self.results.items() if r.used and any(a is r.arm for b in blocks for a in b.arms)
             }

@@ -11,10 +11,11 @@ from labkit.errors import BadInput
 from labkit.evidence import Evidence, Tier
 from labkit.panels.experiments.baseline import Baseline
 from labkit.panels.experiments.fallback import Fallback
+from labkit.panels.experiments.fp8_head import Fp8Head
+from labkit.panels.experiments.kernels import Kernels
 from labkit.panels.experiments.long_context import LongContext
 from labkit.panels.experiments.mtp import Mtp
 from labkit.panels.experiments.real_load import RealLoad
-from labkit.panels.experiments.rungs import Fp8Head, Kernels
 from labkit.panels.experiments.start_here import StartHere
 from labkit.params import load_params
 
@@ -134,6 +135,67 @@ def test_the_fp8_head_is_predicted_twice_by_its_bytes(parameters):
     assert saved == pytest.approx(6144 * 384 - 6144 * 4)  # BF16 minus FP8 with a scale per row
     k, b = results["kernels"].tpot.value, results["baseline"].tpot.value
     assert adjacent == pytest.approx(k - saved * k / step) and base == pytest.approx(b - saved * b / step)
+    # TPOT is in the formula twice, and its interval must count once.
+    after = {n: v for n, _, v in e.predicted(results)}["kernels"]
+    assert after.low / after.value == pytest.approx(results["kernels"].tpot.low / k)
+    why = e.why_two(results)
+    assert f"{(saved * k / step) * 1e3:.3g} ms off {k * 1e3:.3g} ms" in why and "GB/s of baseline" in why
+    bytes_say = step / (step - saved)
+    assert e.by_bytes(results).value == pytest.approx(bytes_say)
+    exact = results | {"fp8-head": result(e.arms()[2], k / bytes_say)}
+    for i, row in enumerate(exact["fp8-head"].rows):
+        row["tpot_s"] *= 1 + 0.01 * (-1) ** i  # noise that the two arms do not share
+    assert any("holds the" in s for s in e.verdict(exact))
+    tenfold = results | {"fp8-head": result(e.arms()[2], k / 10)}
+    assert any("brings more than its bytes say" in s for s in e.verdict(tenfold))
+
+
+def test_a_rung_in_the_middle_that_loses_stops_the_ladder_too(parameters):
+    e = make(Fp8Head, parameters)
+    base, kernels, head = e.arms()
+    results = {r.name: r for r in (result(base, 1e-3), result(kernels, 2e-3), result(head, 1.5e-3))}
+    assert e.verdict(results)[0].startswith("Stop here: kernels makes a token slower than baseline")
+
+
+def test_compiling_has_its_price_in_tokens(parameters):
+    e = make(Kernels, parameters)
+    results = measured(e)
+    assert not any("paid back" in what for what, _, _ in e.findings(results))
+    e.first = {"baseline": (4.0, 2.0), "kernels": (5.0, 3.0)}
+    lines = {what: v for what, v, _ in e.findings(results)}
+    saved = results["baseline"].tpot.value - results["kernels"].tpot.value
+    assert lines["compiling, kernels more than baseline"].si == pytest.approx(1.0)
+    assert lines["paid back after"] == f"{1 / saved:,.0f} tokens"
+    rates = [f for f in e.figures(results, None) if "rate" in f.layout.title.text][0]
+    assert [t.name for t in rates.data][:2] == ["baseline ◇ derived", "kernels ◇ derived"]
+
+
+def test_a_time_below_its_floor_asks_for_another_look_at_the_memory(parameters, monkeypatch):
+    from labkit.evidence import measured as seen
+    from labkit.measure import probe
+    from labkit.panels import machine
+
+    e = make(Kernels, parameters)
+    fine, fast = measured(e), {"baseline": result(e.arms()[0], 1e-3), "kernels": result(e.arms()[1], 0.9e-3)}
+    now = {"GB/s": 10.0}
+    looks = []
+
+    def again(threads=1, fresh=False):
+        if fresh:
+            looks.append(threads)
+            now["GB/s"] = 40.0
+        return SimpleNamespace(clock="wall", evidence=lambda: seen(now["GB/s"], "GB/s", "test"))
+
+    monkeypatch.setattr(probe, "probe", again)
+    machine.bandwidth.cache_clear()
+    slow = {n: result(r.arm, 1.0) for n, r in fine.items()}
+    e.look_again(slow)
+    assert not looks and not e.impossible(slow)
+    assert "cannot be" in " ".join(e.verdict(fast))
+    e.look_again(fast)
+    assert looks == [1] and e.bandwidth.value == 40.0
+    now["GB/s"] = 10.0  # a worse look does not replace a better one
+    assert machine.look_again().value == 40.0 and e.bandwidth.value == 40.0
 
 
 def test_chains_always_verify_one_more_than_they_draft(parameters):

@@ -13,7 +13,7 @@ from labkit.errors import BadInput, LabError
 from labkit.panels import compare, export
 from labkit.panels.engines import Pool
 from labkit.panels.experiments.baseline import Baseline
-from labkit.panels.experiments.rungs import Kernels
+from labkit.panels.experiments.kernels import Kernels
 from labkit.panels.panel import Panel
 from labkit.records import read_run
 
@@ -135,6 +135,18 @@ def test_saved_parameters_are_what_labkit_run_takes(quick, lock):
     assert export.save_parameters(panel) != path  # nothing is overwritten
 
 
+def test_saved_paths_count_from_where_labkit_run_is_called(quick, lock, tmp_path, monkeypatch):
+    """The kernel's own folder is notebooks/, and there ../outputs means what outputs means one folder above."""
+    (tmp_path / "notebooks").mkdir()
+    (tmp_path / "notebooks" / "02_baseline.ipynb").touch()
+    monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "notebooks" / "02_baseline.ipynb"))
+    monkeypatch.chdir(tmp_path / "notebooks")
+    path = export.save_parameters(live_panel(Baseline, {**quick, "out_dir": "../outputs"}, Pool()))
+    text = path.read_text()
+    assert yaml.safe_load(text)["out_dir"] == "outputs"
+    assert f"labkit run 02_baseline -f outputs/{path.name}" in text
+
+
 def test_export_puts_the_panels_state_into_the_notebook(quick, pool, tmp_path, monkeypatch):
     panel = live_panel(Baseline, quick, pool)
     measure(panel)
@@ -177,7 +189,7 @@ def test_another_notebook_attaches_to_the_same_engine_or_is_told(quick, pool, tm
 import sys, yaml
 from labkit.errors import LabError
 from labkit.panels.experiments.baseline import Baseline
-from labkit.panels.experiments.rungs import Kernels
+from labkit.panels.experiments.kernels import Kernels
 from labkit.panels.engines import Pool
 from labkit.panels.panel import Panel
 given = yaml.safe_load(open(sys.argv[1]))

@@ -7,6 +7,7 @@ import plotly.graph_objects as go
 from labkit.engines import ladder
 from labkit.evidence import Evidence, measured
 from labkit.figures import decode, runs
+from labkit.panels import machine
 from labkit.panels.experiment import Experiment, present, waiting
 from labkit.panels.results import Arm, Result
 from labkit.panels.settings import Guess
@@ -54,7 +55,20 @@ class Baseline(Experiment):
             ("bytes of one step", account.evidence(), f"largest part: {largest.name}, {share:.0f}%"),
             ("memory sustains", self.bandwidth, "what decoding could use at best"),
             ("byte floor", self.floor(results), "no token can be faster than its bytes"),
+            self.reported_line(),
         ]
+
+    def reported_line(self) -> Line:
+        """The published baseline beside it."""
+        return (
+            "reported on DGX Spark",
+            machine.reported("synthetic-baseline", "tpot"),
+            "Ling-3.0-flash, 32K: another machine and model, a comparison and no prediction",
+        )
+
+    def floors_of(self, results: Mapping[str, Result]) -> list[tuple[Result, Evidence]]:
+        found = present(results, [a.name for a in self.arms()])
+        return [(found[0], self.floor(results))] if found and self.account(results) else []
 
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
         found, account = present(results, [a.name for a in self.arms()]), self.account(results)
@@ -107,6 +121,7 @@ class Baseline(Experiment):
                 ("effective bandwidth", floors.effective_bandwidth(step, r.tpot), "bytes by account over time"),
                 ("utilisation U", floors.utilisation(step, r.tpot, self.bandwidth), "of what memory sustained"),
             ]
+        lines.append(self.reported_line())
         plain = r.accept is None
         lines.append(("accept length", "n/a" if plain else r.accept, "plain decoding drafts nothing" if plain else ""))
         return lines
@@ -126,10 +141,7 @@ class Baseline(Experiment):
         r = found[0]
         over = r.tpot.value / self.floor(results).si
         if over < 1:
-            return [
-                f"TPOT is {over:.2f} of the byte floor, which cannot be: the account counts bytes never read, or"
-                " the bandwidth was measured too low. Neither U nor the floor can be trusted here."
-            ]
+            return self.impossible(results)
         return [
             f"A token takes {over:.2f} times as long as its bytes need at this machine's sustained bandwidth. What lies"
             " above the floor is work that bytes do not explain: arithmetic on packed numbers, small kernels, waiting.",

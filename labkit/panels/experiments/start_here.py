@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 
 from labkit.engines import ladder
-from labkit.evidence import measured
+from labkit.evidence import Evidence, measured
 from labkit.figures import decode, runs
 from labkit.panels.experiment import COUNT, OUTPUT, REPEATS, WORKLOAD, Experiment, present, waiting
 from labkit.panels.results import Arm, Result
@@ -65,7 +65,9 @@ class StartHere(Experiment):
 
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         lines = self.machine_lines()
-        lines.append(("memory sustains", self.bandwidth, "one thread reading, measured once a boot"))
+        threads = self.params.engine.threads
+        how = "one thread reading" if threads == 1 else f"{threads} threads reading"
+        lines.append(("memory sustains", self.bandwidth, f"{how}, measured once a boot"))
         config = self.arms()[0].config
         if config.engine != "attach":
             account = self.account_of(config, context=256)
@@ -73,9 +75,18 @@ class StartHere(Experiment):
             lines += [
                 ("bytes of one step", account.evidence(), "at 256 tokens of context"),
                 ("byte floor of a token", floor, ""),
-                ("tokens a second at that floor", 1 / floor, "no engine can be faster on this machine"),
+                ("tokens a second at that floor", (1 / floor).to("tok/s"), f"the most that {how} allows"),
             ]
         return lines
+
+    def floors_of(self, results: Mapping[str, Result]) -> list[tuple[Result, Evidence]]:
+        config = self.arms()[0].config
+        if config.engine == "attach":
+            return []
+        return [
+            (r, floors.floor_s(self.account_of(config, context=r.context).evidence(), self.bandwidth))
+            for r in present(results, [a.name for a in self.arms()])
+        ]
 
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
         found = present(results, [a.name for a in self.arms()])
@@ -119,6 +130,7 @@ class StartHere(Experiment):
             return []
         return [
             "The engine runs, answers and can be timed here: the other notebooks will work.",
+            *self.impossible(results),
             "A few requests say how fast a token is now, not how steady it is: 02 measures that with repeats.",
         ]
 
