@@ -254,6 +254,8 @@ def _widget(data: dict, state: dict) -> str:
         seen.add(model)
         fields = state[model].get("state", {})
         label = fields.get("description")
+        if label and fields.get("description_allow_html"):  # a menu's label carries its tooltip
+            label = html.unescape(re.sub(r"<[^>]*>", "", str(label)))
         if label and "value" in fields and not SECRET_NAME.search(str(label)):
             rows.append((label, fields["value"]))
         children = fields.get("children", [])

@@ -10,12 +10,15 @@ from labkit.figures.theme import TIERS, Series, tier_name
 
 
 def hover(e: Evidence, name: str = "") -> str:
-    """Hover text of one number: value with interval, tier, formula with its numbers filled in, sources."""
+    """Hover text of one number: value with interval, tier, formula with its numbers filled in, sources.
+
+    An input that was derived itself says from what, so that no number in the formula is left unexplained.
+    """
     lines = [f"<b>{_plain(name)}</b>"] if name else []
     lines.append(f"{_plain(e.quantity())} · {e.badge()}")
     if e.formula:
         lines.append("= " + _plain(e.formula))
-        lines += ["&nbsp;&nbsp;" + _plain(str(i)) for i in e.inputs]
+        lines += ["&nbsp;&nbsp;" + _plain(f"{i} = {i.formula}" if i.formula else str(i)) for i in e.inputs]
     return "<br>".join([*lines, *_wrapped(_plain(e.source))])
 
 

@@ -36,8 +36,12 @@ def run_order(
             mode="markers",
             name=tier_name(arm, "measured"),
             marker=dict(symbol=look.marker, size=8, color=look.colour, opacity=0.85),
-            customdata=[[r["repeat"], r["index"], r["output_tokens"], r["latency_s"], r["ttft_s"]] for r in rows],
-            hovertemplate="repeat %{customdata[0]}, prompt %{customdata[1]}<br>TPOT = (latency %{customdata[3]:.4f} s"
+            # Counted from 1, as the line beside the progress bar does.
+            customdata=[
+                [r["repeat"] + 1, r["index"] + 1, r["output_tokens"], r["latency_s"], r["ttft_s"]] for r in rows
+            ],
+            hovertemplate=f"{arm}, "
+            + "repeat %{customdata[0]}, prompt %{customdata[1]}<br>TPOT = (latency %{customdata[3]:.4f} s"
             " - TTFT %{customdata[4]:.4f} s) / (%{customdata[2]} - 1 tokens) = %{y:.4f} ms<extra>● measured</extra>",
         )
     figure.update_yaxes(rangemode="tozero")
@@ -85,7 +89,9 @@ def latency_ecdf(items: Sequence[tuple[str, Sequence[float]]], *, title: str = "
             line=dict(color=look.colour, dash=look.dash, shape="hv"),
             marker=dict(symbol=look.marker, size=5, color=look.colour),
             name=tier_name(name, "measured"),
-            hovertemplate="%{y:.0%} within %{x:.3f} s<extra>● measured, band ± " + f"{half:.0%}" + "</extra>",
+            hovertemplate=f"{name}: "
+            + "%{y:.0%} within %{x:.3f} s<extra>● measured, band ± "
+            + f"{half:.0%}</extra>",
         )
     figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
     figure.update_xaxes(rangemode="tozero")

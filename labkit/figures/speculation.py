@@ -101,7 +101,8 @@ def by_position(items: Sequence[tuple[str, Sequence[int]]], *, title: str = "Whi
             line=dict(color=look.colour, dash=look.dash),
             marker=dict(symbol=look.marker, size=9, color=look.colour),
             customdata=[[sum(histogram[i:]), total, i] for i in range(1, len(values) + 1)],
-            hovertemplate="position %{customdata[2]}: %{customdata[0]} of %{customdata[1]} verify steps = %{y:.1%}"
+            hovertemplate=f"{name}, "
+            + "position %{customdata[2]}: %{customdata[0]} of %{customdata[1]} verify steps = %{y:.1%}"
             "<extra>● measured, 95% interval</extra>",
         )
     figure.update_xaxes(dtick=1)

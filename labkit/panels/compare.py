@@ -9,7 +9,7 @@ from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput, LabError
 from labkit.evidence import Evidence
 from labkit.figures import decode, live
-from labkit.panels import words
+from labkit.panels import controls, words
 from labkit.panels.results import Arm, Result, ratio
 from labkit.params import load_params
 from labkit.records import read_run
@@ -61,10 +61,8 @@ class Overlay:
 
     def __init__(self, panel: "Panel"):
         self.panel = panel
-        self.menu = W.Dropdown(
-            options=[NOTHING], description="overlay run", tooltip="Lay an earlier run over the present results.",
-            style={"description_width": "150px"}, layout=W.Layout(width="520px"),
-        )  # fmt: skip
+        tip = "Lay an earlier run over the present results."
+        self.menu = controls.menu("overlay run", [NOTHING], NOTHING, tip, "520px")
         self.board = live.Board()
         self.table = W.HTML()
         self.shown = W.VBox([], layout=W.Layout(width="100%"))

@@ -1,5 +1,7 @@
 """Single controls: a setting as a slider, menu or switch with its tooltip; buttons."""
 
+import html
+
 import ipywidgets as W
 
 from labkit.panels.settings import Setting
@@ -26,7 +28,16 @@ def control(setting: Setting, value: object) -> W.Widget:
         )
     if setting.kind == "bool":
         return W.Checkbox(indent=True, **common)
-    return W.Dropdown(options=list(setting.choices), **common)
+    return menu(setting.label, list(setting.choices), value, tip, "400px")
+
+
+def menu(label: str, options: list, value: object, tip: str, width: str) -> W.Dropdown:
+    """A menu with its tooltip: ipywidgets shows a slider's on its label and drops a menu's, so the label carries it."""
+    return W.Dropdown(
+        options=options, value=value, tooltip=tip, style=_WIDE, layout=W.Layout(width=width),
+        description=f'<span title="{html.escape(tip, quote=True)}">{html.escape(label)}</span>',
+        description_allow_html=True,
+    )  # fmt: skip
 
 
 def button(text: str, icon: str, tip: str) -> W.Button:

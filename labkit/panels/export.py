@@ -21,9 +21,21 @@ def save_parameters(panel: "Panel") -> Path:
     """Write the present settings as YAML for `labkit run NOTEBOOK -f FILE` (or papermill -f) and return its path."""
     e = panel.experiment
     path = _fresh(panel.out_dir, f"{e.name}-params", ".yaml")
-    head = f"# Settings of {e.name}. To measure them again: labkit run {e.name} -f {path.name}\n"
-    path.write_text(head + yaml.safe_dump(e.parameters(), sort_keys=False), encoding="utf-8")
+    values = e.parameters()
+    if "out_dir" in values:
+        values["out_dir"] = _from_root(panel.out_dir)
+    head = f"# Settings of {e.name}. To measure them again: labkit run {e.name} -f {_from_root(path)}\n"
+    path.write_text(head + yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     return path
+
+
+def _from_root(path: Path) -> str:
+    """A path as `labkit run` reads it, which is called in the folder above the notebooks: kernels count theirs from the
+    notebook's own folder."""
+    source = notebook_path()
+    if source is None or path.is_absolute():
+        return str(path)
+    return os.path.relpath(path.resolve(), source.resolve().parent.parent)
 
 
 def notebook_path() -> Path | None:

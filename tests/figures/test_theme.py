@@ -59,6 +59,13 @@ def test_points_carry_interval_tier_and_formula():
     assert "2 GB / 100 GB/s" in said and "derived from spec" in said and "other sheet" in said
 
 
+def test_no_number_of_a_formula_is_left_unexplained():
+    step = spec(2, "GB", "sheet") / spec(100, "GB/s", "other sheet")
+    said = hover(step * spec(3, "1", "a count"), "three steps").split("<br>")
+    assert said[2] == "= 20 ms * 3"
+    assert said[3].endswith("20 ms (◇ derived from spec) = 2 GB / 100 GB/s") and said[4].endswith("3 (△ spec)")
+
+
 def test_one_trace_never_mixes_tiers():
     figure = theme.new("x", alt="y")
     mixed = [measured(1, "s", "here"), spec(1, "s", "sheet")]

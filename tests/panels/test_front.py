@@ -48,6 +48,8 @@ def test_sliders_have_tooltips_ranges_and_say_what_a_move_costs(quick, pool):
     front = front_of(Mtp(**quick, steps=3, topk=1, draft_tokens=4, longest=2), pool)
     assert all(c.tooltip for c in front.controls.values())
     assert "restarts the engine" in front.controls["steps"].tooltip
+    menu = front.controls["workload"]  # ipywidgets drops a menu's tooltip
+    assert menu.description_allow_html and 'title="What the engine is asked' in menu.description
     front.controls["steps"].value = 5
     assert front.panel.experiment.values["steps"] == 5 and "mtp 5/1/6" in front.note.value
     assert "Sweep" in front.forecast.value
