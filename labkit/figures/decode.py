@@ -109,7 +109,7 @@ def bandwidths(
 
 def account_bars(account: "Account", *, title: str = "What one decode step reads") -> go.Figure:
     """The account's groups as horizontal bars in MB, largest first: payload and scales apart."""
-    lines = sorted(_lines(account), key=lambda g: g[1] + g[2])
+    lines = sorted(parts(account), key=lambda g: g[1] + g[2])
     total = sum(g[1] + g[2] for g in lines)
     figure = new(
         title,
@@ -136,7 +136,7 @@ def account_bars(account: "Account", *, title: str = "What one decode step reads
     return figure
 
 
-def _lines(account: "Account") -> list[tuple[str, float, float, str]]:
+def parts(account: "Account") -> list[tuple[str, float, float, str]]:
     """(name, value bytes, scale and padding bytes, format) of everything that a step moves."""
     lines = [(g.name, g.payload_bytes, g.scale_bytes + g.padding_bytes, g.format) for g in account.groups]
     lines += [
@@ -149,7 +149,7 @@ def _lines(account: "Account") -> list[tuple[str, float, float, str]]:
 
 def bytes_treemap(account: "Account", *, title: str = "The step's bytes as areas") -> go.Figure:
     """The same account as a treemap; areas are bytes."""
-    lines = _lines(account)
+    lines = parts(account)
     total = sum(p + s for _, p, s, _ in lines)
     figure = new(
         title,

@@ -49,13 +49,26 @@ class BytesPanel:
     def read(self) -> None:
         """Where one step's bytes go."""
         self._section(lambda: decode.account_bars(self.at.account()), self._read_lines,
-                      ("machine", "context", "experts", "head", "top_k"))
+                      ("machine", "context", "experts", "head", "top_k"), guess=self._largest)
+
+    def _largest(self, said: str) -> str:
+        """The reader's guess of the longest bar, held against the account."""
+        shares = self._shares()
+        biggest = next(iter(shares))
+        right = "Right, it is the longest." if said == biggest else f"The longest is {biggest}: {shares[biggest]:.0%}."
+        return f"You said {said}: {shares.get(said, 0):.0%} of the step. {right}"
+
+    def _shares(self) -> dict[str, float]:
+        """Every bar's share of the step, longest first."""
+        a = self.at.account()
+        sizes = {name: (values + scales) / a.total_bytes for name, values, scales, _ in decode.parts(a)}
+        return dict(sorted(sizes.items(), key=lambda item: -item[1]))
 
     def _read_lines(self) -> Lines:
         a = self.at.account()
-        biggest = max(a.groups, key=lambda g: g.total_bytes)
+        biggest, share = next(iter(self._shares().items()))
         return [("bytes of one step", a.evidence(), f"context {a.context:,} tokens"),
-                ("largest part", biggest.name, f"{biggest.total_bytes / a.total_bytes:.0%} of the step"),
+                ("largest part", biggest, f"{share:.0%} of the step"),
                 ("time at least", floor_s(a.evidence(), self.at.machine.bandwidth), f"on {self.at.machine.name}")]
 
     def accounts(self) -> None:
@@ -259,8 +272,11 @@ class BytesPanel:
     # --- showing --------------------------------------------------------------------------------------------------
 
     def _section(self, figure: Callable[[], go.Figure] | None, lines: Callable[[], Lines],
-                 controls: tuple[str, ...]) -> None:
-        """One section: live with its sliders and a figure that follows them, headless at the parameters' values."""
+                 controls: tuple[str, ...], guess: Callable[[str], str] | None = None) -> None:
+        """One section: live with its sliders and a figure that follows them, headless at the parameters' values.
+
+        guess: live, figure and table appear once the reader has named a part of the step; says how good that was.
+        """
         if not self.live:
             if figure is not None:
                 show(figure())
@@ -275,7 +291,24 @@ class BytesPanel:
         note = W.HTML(words.STYLE + words.table(lines()) if lines() else "")
         self._sections.append((figure, drawn, lines, note))
         rows = W.HBox([self._control(n) for n in controls], layout=W.Layout(flex_flow="row wrap"))
-        display(W.VBox([w for w in (rows, drawn, note) if w is not None]))
+        shown = W.VBox([w for w in (rows, drawn, note) if w is not None])
+        display(shown if guess is None else W.VBox([self._asking(guess, shown), shown]))
+
+    def _asking(self, guess: Callable[[str], str], shown):
+        """A menu of the step's parts; `shown` stays away until one is chosen."""
+        import ipywidgets as W
+
+        parts = sorted(self._shares())
+        menu = W.Dropdown(options=[("choose a part", ""), *((p, p) for p in parts)], description="longest bar",
+                          tooltip="Commit to a guess; the figure then appears.", style={"description_width": "150px"})
+        said, shown.layout.display = W.HTML(words.note("The figure appears once you have chosen.")), "none"
+
+        def chosen(change) -> None:
+            if change["new"]:
+                said.value, shown.layout.display = words.note(guess(change["new"])), ""
+
+        menu.observe(chosen, "value")
+        return W.HBox([menu, said])
 
     def _control(self, name: str):
         """The one control of a setting: shown in several sections it is the same widget, and moves in all of them."""

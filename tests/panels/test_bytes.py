@@ -110,6 +110,25 @@ def test_the_readers_three_numbers(capsys):
     assert "room" not in capsys.readouterr().out
 
 
+def test_the_longest_bar_is_guessed_before_it_is_seen(monkeypatch):
+    import IPython.display
+
+    shown = []
+    monkeypatch.setattr(IPython.display, "display", shown.append)
+    p = lab(live=True)
+    shown.clear()
+    p.read()
+    asking, figure = shown[0].children
+    menu, said = asking.children
+    assert figure.layout.display == "none"
+    menu.value = "head"
+    assert figure.layout.display == "" and "head: 15%" in said.value and "KDA projections: 35%" in said.value
+    # The KV is a bar like any other: at a long context it is the longest.
+    p.at.values["context"] = 262144
+    assert "KV cache" in str(p._read_lines()[1])
+    assert "Right" in p._largest("KV cache")
+
+
 def test_live_sliders_move_every_section(monkeypatch):
     pytest.importorskip("anywidget")
     monkeypatch.setattr("IPython.display.display", lambda *a, **k: None)
