@@ -111,6 +111,10 @@ class Experiment:
         """What `after` found, JSON-ready, for the record's summary."""
         return {}
 
+    def remarks(self) -> list[str]:
+        """What the present settings mean where a slider alone would mislead."""
+        return []
+
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         """What is expected, from bytes and from reference arms, never from the arm that it is about."""
         return []

@@ -16,6 +16,7 @@ from labkit.evidence import Evidence
 from labkit.figures import live
 from labkit.panels import controls, export, words
 from labkit.panels.compare import Overlay
+from labkit.panels.runner import Block
 from labkit.panels.status import EngineStrip
 
 if TYPE_CHECKING:
@@ -165,13 +166,18 @@ class Front:
         def say():
             panel = self.panel
             blocks = panel.blocks()
-            self.forecast.value = words.note("Run: " + panel.forecast(blocks))
+            said = ["Run: " + panel.forecast(blocks)]
+            if self._queue and not self.busy:
+                said.insert(0, "Queue: " + panel.forecast(self._queued_blocks()))
             if self.panel.experiment.sweep():
-                self.forecast.value += "<br>" + words.note("Sweep: " + panel.forecast(panel.blocks(sweep=True)))
+                said.append("Sweep: " + panel.forecast(panel.blocks(sweep=True)))
+            if not blocks:
+                said.append("Measure again: " + panel.forecast(panel.blocks(again=True)))
+            self.forecast.value = "<br>".join(map(words.note, said))
             arms = [a for b in blocks for a in b.arms]
             # By configuration: arms that differ in their load alone share an engine.
             fresh = {a.config.digest(): a.name for a in reversed(arms) if panel.runner.pool.needs_start(a.config)}
-            notes = []
+            notes = self.panel.experiment.remarks()
             if fresh:
                 last = max((panel.runner.pool.start_seconds(a.config) or 0 for a in arms), default=0)
                 took = f"; the last start took {last:.1f} s" if last else ""
@@ -190,6 +196,20 @@ class Front:
         label = ", ".join(f"{s.label} {values[s.name]}" for s in self.panel.experiment.settings)
         self._queue.append((label, values))
         self._show_queue()
+        if not self.busy:
+            self._announce()
+
+    def _queued_blocks(self) -> list[Block]:
+        """What the queued settings have to measure, with their sliders' values for a moment."""
+        values = self.panel.experiment.values
+        present, blocks = dict(values), []
+        try:
+            for _, queued in self._queue:
+                values.update(queued)
+                blocks += self.panel.blocks()
+        finally:
+            values.update(present)
+        return blocks
 
     def _show_queue(self) -> None:
         items = "".join(f"<li>{html.escape(label)}</li>" for label, _ in self._queue)

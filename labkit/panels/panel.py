@@ -60,7 +60,7 @@ class Panel:
         seconds += self.experiment.after_seconds()
         requests = sum(b.requests for b in blocks)
         basis = "from earlier measurements" if known else "a first estimate from bytes"
-        return f"about {words.minutes(seconds)} for {requests} requests ({basis})"
+        return f"about {words.minutes(seconds)} for {requests} request{'s' if requests != 1 else ''} ({basis})"
 
     def writer(self, label: str = "") -> RunWriter:
         """A new record with the parameters of this moment: sliders move afterwards."""

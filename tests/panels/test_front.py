@@ -53,12 +53,20 @@ def test_sliders_have_tooltips_ranges_and_say_what_a_move_costs(quick, pool):
     front.controls["steps"].value = 5
     assert front.panel.experiment.values["steps"] == 5 and "mtp 5/1/6" in front.note.value
     assert "Sweep" in front.forecast.value
+    # The rule of chains is said where it overrides a slider.
+    assert "6 draft tokens are verified" in front.note.value
+    front.controls["draft_tokens"].value = 6
+    assert "are verified" not in front.note.value
+    front.controls["topk"].value, front.controls["steps"].value, front.controls["draft_tokens"].value = 2, 1, 9
+    assert "3 draft tokens are verified" in front.note.value and "mtp 1/2/3" in front.note.value
 
 
 def test_queued_settings_run_before_the_present_ones_and_all_are_kept(quick, pool):
     front = front_of(Baseline(**quick), pool)
     front._enqueue()
     front.controls["output_tokens"].value = 32
+    queue, run = front.forecast.value.split("<br>")  # both say how long they will take
+    assert "Queue: about" in queue and "for 1 request (" in queue and "Run: about" in run
     assert "output tokens 16" in front.queued.value
     front._start()
     finish(front)
@@ -67,6 +75,7 @@ def test_queued_settings_run_before_the_present_ones_and_all_are_kept(quick, poo
     front.controls["output_tokens"].value = 16  # going back shows the kept result at once, with its age
     assert front.panel.results["baseline"].arm.params.output_tokens == 16
     assert "measured just now" in front.note.value and "measured already" in front.forecast.value
+    assert "Measure again: about" in front.forecast.value and "from earlier measurements" in front.forecast.value
     assert "● measured" in front.lines.value
 
 

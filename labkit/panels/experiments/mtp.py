@@ -55,6 +55,13 @@ class Mtp(Experiment):
         tokens = steps + 1 if topk == 1 else min(self.values["draft_tokens"], 1 + topk + (steps - 1) * topk * topk)
         return Speculative(steps, topk, tokens)
 
+    def remarks(self) -> list[str]:
+        s = self.draft()
+        if s.draft_tokens == self.values["draft_tokens"]:
+            return []
+        why = "with topk 1 it is always steps + 1" if s.topk == 1 else "a tree of these steps and topk has no more"
+        return [f"{s.draft_tokens} draft tokens are verified, whatever that slider says: {why}."]
+
     def _drafting(self, s: Speculative) -> Arm:
         config = self.plain_config().but(speculative=s)
         what = "chain" if s.topk == 1 else f"tree of topk {s.topk}"
@@ -235,6 +242,11 @@ class Mtp(Experiment):
                 f"Drafting pays on this load: {best.name} yields a = {best.accept.value:.2f} tokens for c ="
                 f" {c.value:.2f} plain steps, {gain.value:.2f} times plain (interval {gain.low:.2f} to"
                 f" {gain.high:.2f})."
+            )
+        if len(drafted) > 2:
+            out.append(
+                f"The best of {len(drafted)} settings was picked on these same samples, which flatters its lead a"
+                " little: measure it again before you rely on it."
             )
         out.append(
             "With c taken from the same times, a / c equals the measured speed-up by definition. The law is tested by"
