@@ -106,7 +106,7 @@ def by_position(items: Sequence[tuple[str, Sequence[int]]], *, title: str = "Whi
             "<extra>● measured, 95% interval</extra>",
         )
     figure.update_xaxes(dtick=1)
-    figure.update_yaxes(range=[0, 1.05], tickformat=".0%")
+    figure.update_yaxes(range=[-0.03, 1.05], tickformat=".0%")
     return figure
 
 
