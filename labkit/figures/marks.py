@@ -117,20 +117,21 @@ def add_segments(
     xs: list[float | None] = []
     ys: list[float | None] = []
     texts: list[str] = []
-    up: list[float] = []
-    down: list[float] = []
+    up: list[float | None] = []
+    down: list[float | None] = []
     for x, level in levels:
         at = level.to(unit)
         xs += [x - 0.3, x - 0.24, x, x + 0.3, None]
         ys += [at.value] * 4 + [None]
         texts += [hover(level, name)] * 5
-        up += [0, 0 if at.high is None else at.high - at.value, 0, 0, 0]
-        down += [0, 0 if at.low is None else at.value - at.low, 0, 0, 0]
+        # None where no bar is wanted: a bar of no length still has its caps.
+        up += [None, None if at.high is None else at.high - at.value, None, None, None]
+        down += [None, None if at.low is None else at.value - at.low, None, None, None]
     figure.add_scatter(
         x=xs,
         y=ys,
         error_y=dict(type="data", symmetric=False, array=up, arrayminus=down, thickness=1.5, width=5)
-        if any(up + down) else None,
+        if any(up) or any(down) else None,
         mode="lines",
         name=tier_name(name, tier),
         line=dict(color=look.colour, dash=TIERS[tier].dash, width=2.5),

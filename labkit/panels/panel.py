@@ -16,7 +16,7 @@ from labkit.panels.runner import Block, Runner
 from labkit.records import RunWriter, Store
 from labkit.records.writer import new_directory
 
-OPEN_GUESS = "Commit your guess above; the figure then shows what is predicted, and Run adds what is measured."
+OPEN_GUESS = "Commit your guess above: the figures then show what is predicted, and Run adds what is measured."
 
 
 class Panel:
@@ -95,8 +95,9 @@ class Panel:
         )  # fmt: skip
 
     def figures(self) -> list[go.Figure]:
-        drawn = self.experiment.figures(self.results, self.committed)
-        return [waiting(f.layout.title.text, why=OPEN_GUESS) for f in drawn] if self.veiled else drawn
+        if self.veiled:
+            return [waiting("The figures wait for your guess", why=OPEN_GUESS)]
+        return self.experiment.figures(self.results, self.committed)
 
     # --- cells -----------------------------------------------------------------------------------------------------
 

@@ -12,9 +12,10 @@ Line = tuple[str, "Evidence | str", str]
 LONGEST = 60  # characters of a value that may stand in a column of plain text
 
 STYLE = (
-    # Two elements and a class: JupyterLab's own rule for tables in outputs aligns to the right.
-    "<style>table.labkit-table td,table.labkit-table th{text-align:left;padding:2px 14px 2px 0;vertical-align:top;"
-    "line-height:1.4;white-space:pre-line}table.labkit-table td.labkit-short{white-space:nowrap}"
+    # The class three times: JupyterLab's own rule, of two classes, aligns tables in outputs to the right.
+    "<style>.labkit-table.labkit-table.labkit-table :is(td,th){text-align:left;padding:2px 14px 2px 0;max-width:34rem;"
+    "vertical-align:top;line-height:1.4;white-space:pre-line}"
+    ".labkit-table.labkit-table.labkit-table td.labkit-short{white-space:nowrap}"
     ".labkit-caution{border-left:3px solid #d55e00;padding:.1em 0 .1em .8em;margin:.4em 0;max-width:52rem;"
     "line-height:1.4}"
     ".labkit-block{font-size:12px;line-height:1.4;overflow-x:auto}"
