@@ -24,7 +24,8 @@ OFF: dict[str, tuple] = {
 OFF_GENERATE: dict[str, tuple] = {
     "return_logprob": (False,), "logprob_start_len": (-1,), "top_logprobs_num": (0,), "token_ids_logprob": ([],),
     "return_text_in_logprobs": (False, True), "return_hidden_states": (False,), "log_metrics": (True, False),
-    "image_data": ([],), "lora_path": (), "session_params": ({},), "bootstrap_room": (), "bootstrap_host": (),
+    "return_routed_experts": (False,), "image_data": ([],), "lora_path": (), "session_params": ({},),
+    "bootstrap_room": (), "bootstrap_host": (),
 }
 OFF_OPENAI: dict[str, tuple] = {
     "best_of": (1,), "n": (1,), "echo": (False,), "suffix": ("",), "logprobs": (False, 0), "top_logprobs": (0,),

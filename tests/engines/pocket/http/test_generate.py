@@ -37,6 +37,22 @@ def test_greedy_tokens_are_the_models(server, model):
     assert answer["output_ids"] == expected[3:]
 
 
+def test_the_request_of_sglangs_own_benchmark_client(server):
+    """Every field that `sglang.bench_serving --backend sglang` of 0.5.23 sends, at what it sends by default."""
+    body = {
+        "input_ids": [20, 30, 40],
+        "sampling_params": {"temperature": 0.0, "max_new_tokens": 12, "ignore_eos": True},
+        "lora_path": None,
+        "return_logprob": False,
+        "return_routed_experts": False,
+        "logprob_start_len": -1,
+    }
+    events, _ = stream(server, "/generate", body)
+    assert events[-1]["meta_info"]["completion_tokens"] == 12
+    refused = server.post("/generate", body | {"return_routed_experts": True})
+    assert refused.status_code == 400 and "return_routed_experts" in refused.text
+
+
 def test_meta_info(server):
     answer = server.post("/generate", {"text": "the words", "rid": "mine", "sampling_params": GREEDY}).json()
     meta = answer["meta_info"]
