@@ -148,13 +148,15 @@ static void kda(Engine *e, int layer, int id) {
     fetch_first(&in, id, e->set.threads);
     normalise(e, room, layer, SLOT_INPUT_NORM, m);
     part(in.tiles, id, e->set.threads, &first, &end);
-    dense(e, &in, first, end, room->hx[0], 2 * HIDDEN, e->kda[layer].projected[0], KDA_ROWS, m);
+    dense_and_fetch(e, &in, first, end, room->hx[0], 2 * HIDDEN, e->kda[layer].projected[0], KDA_ROWS, m,
+                    e->kda[layer].state, sizeof e->kda[layer].state);
     fetch(e->kda[layer].state[id], sizeof e->kda[layer].state[0]);
     barrier(e);
     for (int head = id; head < HEADS; head += e->set.threads) kda_head(e, room, layer, head);
     barrier(e);
     part(out.tiles, id, e->set.threads, &first, &end);
-    dense(e, &out, first, end, e->mixed[0], sizeof e->mixed[0] / 4, room->out[0], HIDDEN, m);
+    dense_and_fetch(e, &out, first, end, e->mixed[0], sizeof e->mixed[0] / 4, room->out[0], HIDDEN, m,
+                    at(e, layer, SLOT_ROUTER), is_moe(layer) ? ROUTER_BYTES : 0);
     add_rows(e, room, first, end, m);
 }
 

@@ -154,7 +154,7 @@ static void mla(Engine *e, int layer, int id) {
     }
     barrier(e);
     part(out.tiles, id, parts, &first, &end);
-    dense(e, &out, first, end, e->mixed[0], ldm, room->out[0], HIDDEN, m);
+    dense_and_fetch(e, &out, first, end, e->mixed[0], ldm, room->out[0], HIDDEN, m, at(e, layer, SLOT_ROUTER), is_moe(layer) ? ROUTER_BYTES : 0);
     add_rows(e, room, first, end, m);
 }
 

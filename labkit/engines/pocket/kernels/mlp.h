@@ -8,6 +8,19 @@ INLINE void dense(const Engine *e, const Mat *w, int first, int end, const float
     else gemv_fp8(w, first, end, x, ldx, y, ldy, m);
 }
 
+// The same, and meanwhile other bytes that are needed soon are read ahead. Several tokens keep the arithmetic busy and leave
+// memory idle; one or two do not, and then reading ahead only moves the wait.
+INLINE void dense_and_fetch(const Engine *e, const Mat *w, int first, int end, const float *x, int ldx, float *y, int ldy, int m,
+                            const void *soon, size_t bytes) {
+    if (m <= 2) { dense(e, w, first, end, x, ldx, y, ldy, m); return; }
+    const int calls = (end - first + 3) / 4;
+    const size_t each = calls ? (bytes / calls + 63) & ~(size_t)63 : 0;
+    for (size_t done = 0; first < end; first += 4, done += each) {
+        if (done < bytes) fetch((const uint8_t *)soon + done, bytes - done < each ? bytes - done : each);
+        dense(e, w, first, first + 4 < end ? first + 4 : end, x, ldx, y, ldy, m);
+    }
+}
+
 // The first tiles of a matrix that is about to be read: its kernel asks only for what follows them.
 INLINE void fetch_first(const Mat *w, int id, int parts) {
     const size_t tile = (size_t)w->k * TILE;
@@ -46,6 +59,8 @@ static void dense_mlp(Engine *e, int layer, int id) {
     dense(e, &down, first, end, e->mixed[0], sizeof e->mixed[0] / 4, room->out[0], HIDDEN, m);
     add_rows(e, room, first, end, m);
 }
+
+#define ROUTER_BYTES (ROUTER_ROWS * HIDDEN * 4)
 
 typedef struct { int tokens, token[MAX_TOKENS]; float weight[MAX_TOKENS]; } Share;      // one expert's tokens
 
@@ -97,7 +112,7 @@ static void moe(Engine *e, int layer, int id) {
     const Mat up = mat(e, layer, SLOT_GATE_UP, 2 * SHARED_INTER, HIDDEN), down = mat(e, layer, SLOT_DOWN, HIDDEN, SHARED_INTER);
     Share share[EXPERTS];
     int list[EXPERTS], n = 0, first, end, slot = 0;
-    fetch(at(e, layer, SLOT_ROUTER), ROUTER_ROWS * HIDDEN * 4);
+    if (m <= 2) fetch(at(e, layer, SLOT_ROUTER), ROUTER_BYTES);
     normalise(e, room, layer, SLOT_POST_NORM, m);
     route(e, room, layer, share);
     if (e->recording && id == 0) record(e, layer, share);
@@ -106,7 +121,8 @@ static void moe(Engine *e, int layer, int id) {
     for (int t = 0; t < m; t++) quantise(room->h[t], room->xq[t], room->xs[t], room->xb[t], HIDDEN);
     // First halves: gate and up, this thread's rows of every expert in use
     part(up.tiles, id, parts, &first, &end);
-    dense(e, &up, first, end, room->hx[0], 2 * HIDDEN, e->y[0], sizeof e->y[0] / 4, m);
+    dense_and_fetch(e, &up, first, end, room->hx[0], 2 * HIDDEN, e->y[0], sizeof e->y[0] / 4, m,
+                    experts + list[0] * e->set.expert_bytes, e->set.expert_down);
     for (int t = 0; t < m; t++) swiglu(e->y[t], FP8_X, e->mixed[t], first / 2 * TILE, end / 2 * TILE);
     part(2 * INTER / TILE, id, parts, &first, &end);
     for (int i = 0; i < n; i++) {
@@ -135,7 +151,8 @@ static void moe(Engine *e, int layer, int id) {
     barrier(e);
     // Second halves: down, this thread's rows; experts in ascending order, so that a token's sum has one order whatever m is
     part(down.tiles, id, parts, &first, &end);
-    dense(e, &down, first, end, e->mixed[0], sizeof e->mixed[0] / 4, room->out[0], HIDDEN, m);
+    dense_and_fetch(e, &down, first, end, e->mixed[0], sizeof e->mixed[0] / 4, room->out[0], HIDDEN, m,
+                    experts + list[0] * e->set.expert_bytes + e->set.expert_down, e->set.expert_bytes - e->set.expert_down);
     slot = 0;
     for (int i = 0; i < n; i++) {
         const Share *s = &share[list[i]];

@@ -2,7 +2,7 @@
 #include "moe_abi.h"
 #include "simd.h"
 
-#define LOOKAHEAD 1536
+#define LOOKAHEAD 3072
 
 INLINE void tile_rows(const uint8_t *w, const int K, const int8_t *xq, const float *xs, const int32_t *xb, float *y, int ldy, const int M) {
     const int groups = K / FP4_GROUP;
