@@ -11,6 +11,7 @@ import sys
 HELP = "the pocket engine's speed as ratios"
 TARGETS = {  # what each ratio should reach; c4 and http_overhead should stay below
     "plain_over_stream": (">=", 0.8),
+    "prefill_over_decode": (">=", 2.0),  # from measurements: 2.1 to 2.4 with AVX2, 3.9 with AVX512
     "jit_over_generic": (">=", 1.25),
     "fp8_over_bf16_head": (">=", 1.10),
     "mtp_over_plain": (">=", 1.5),

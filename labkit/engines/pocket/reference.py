@@ -30,7 +30,7 @@ import numpy as np
 # E2M1: sign bit, two exponent bits, one mantissa bit (OCP Microscaling Formats v1.0, table 5).
 E2M1 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 E4M3_MAX = 448.0
-E4M3_LEAST = 2.0**-6  # the smallest normal e4m3 number: the engine reads smaller ones as zero, which this reference does to the head alone
+E4M3_LEAST = 2.0**-6  # the smallest normal e4m3 number; smaller ones count as zero in a head made here
 EPS = 1e-6
 GROUP = 32
 DTYPES = {"F32": np.float32, "BF16": ml_dtypes.bfloat16, "F8_E4M3": ml_dtypes.float8_e4m3fn, "U8": np.uint8}

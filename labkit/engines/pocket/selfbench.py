@@ -154,8 +154,11 @@ def ratios(b: Bench) -> dict[str, dict]:
     """The ratios that have targets, each with its interval."""
     plain, stream = b.values("kernels"), b.stream()
     moved = b.facts["kernels"]["bytes_per_step"] / plain / 1e9
+    kernels = b.samples["kernels"]
     out = {
         "plain_over_stream": interval(moved / stream),
+        # tokens per second read in by prefill over those made by decode, both by wall clock
+        "prefill_over_decode": interval((np.array(kernels.prefill_tok_s) * np.array(kernels.wall))[b.clean]),
         "jit_over_generic": interval(b.values("baseline") / plain),
         "fp8_over_bf16_head": interval(plain / b.values("fp8-head")),
         "mtp_over_plain": interval(b.values("fp8-head") / b.values("mtp")),
