@@ -164,7 +164,7 @@ def test_compiling_has_its_price_in_tokens(parameters):
     e.first = {"baseline": (4.0, 2.0), "kernels": (5.0, 3.0)}
     lines = {what: v for what, v, _ in e.findings(results)}
     saved = results["baseline"].tpot.value - results["kernels"].tpot.value
-    assert lines["compiling, kernels more than baseline"].si == pytest.approx(1.0)
+    assert lines["extra compiling of kernels"].si == pytest.approx(1.0)
     assert lines["paid back after"] == f"{1 / saved:,.0f} tokens"
     rates = [f for f in e.figures(results, None) if "rate" in f.layout.title.text][0]
     assert [t.name for t in rates.data][:2] == ["baseline ◇ derived", "kernels ◇ derived"]
