@@ -11,7 +11,7 @@ from labkit.engines.pocket import selfbench
 
 KEYS = {
     "plain_over_stream", "jit_over_generic", "fp8_over_bf16_head", "mtp_over_plain", "all_over_baseline", "c4",
-    "http_overhead",
+    "http_overhead", "prefill_over_decode",
 }
 
 
@@ -39,6 +39,7 @@ def test_ratios_from_known_times():
     assert found["all_over_baseline"] == pytest.approx(2.5)
     assert found["c4"] == pytest.approx(3.2 / 1.4)
     assert found["plain_over_stream"] == pytest.approx(20e6 / 1.6e-3 / 1e9 / 16)
+    assert found["prefill_over_decode"] == pytest.approx(100 * 1.6e-3)
     assert b.accept_length("mtp") == 4
 
 
