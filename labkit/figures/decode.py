@@ -48,7 +48,7 @@ def tpot(
     kinds = predicted if isinstance(predicted, Mapping) else {"predicted": predicted}
     predicted = [(n, e) for items in kinds.values() for n, e in items]
     order = list(dict.fromkeys([*arms, *(n for n, _ in [*measured, *floors, *predicted, *reported])]))
-    figure = new(title, y="ms per output token, lower is better", alt=_tpot_alt(measured, floors, predicted, guess_s))
+    figure = new(title, y="ms per output token, lower is better", alt=_tpot_alt(measured, floors, kinds, guess_s))
     positions(figure, order)
     figure.update_yaxes(rangemode="tozero")
     for index, name in enumerate(order):
@@ -76,11 +76,11 @@ def tpot(
 
 
 def _tpot_alt(
-    measured: Sequence[Named], floors: Sequence[Named], predicted: Sequence[Named], guess: float | None
+    measured: Sequence[Named], floors: Sequence[Named], kinds: Mapping[str, Sequence[Named]], guess: float | None
 ) -> str:
     parts = [f"{n} measured {e.to('ms').quantity('.3g')}" for n, e in measured]
     parts += [f"byte floor of {n} {e.to('ms').quantity('.3g')}" for n, e in floors]
-    parts += [f"{n} predicted {e.to('ms').quantity('.3g')}" for n, e in predicted]
+    parts += [f"{n} {kind} {e.to('ms').quantity('.3g')}" for kind, items in kinds.items() for n, e in items]
     if guess is not None:
         parts.append(f"your guess {guess * 1e3:.3g} ms")
     return "Time per output token: " + ("; ".join(parts) if parts else "nothing measured yet") + "."
@@ -158,7 +158,7 @@ def bytes_treemap(account: "Account", *, title: str = "The step's bytes as areas
         + ", ".join(n for n, *_ in sorted(lines, key=lambda g: -(g[1] + g[2]))[:3])
         + ".",
     )
-    figure.update_layout(uniformtext=dict(minsize=10, mode="hide"))  # what is too small to read is in the hover
+    figure.update_layout(uniformtext=dict(minsize=9, mode="hide"))  # what is too small to read is in the hover
     figure.add_treemap(
         labels=[n for n, *_ in lines],
         parents=[""] * len(lines),

@@ -180,6 +180,7 @@ def test_predictions_of_two_kinds_stand_apart():
     kinds = {"predicted from a": [("b", MS[0] * 0.8)], "predicted from c": [("b", MS[0] * 0.9)]}
     seen = traces(decode.tpot([("b", MS[1])], predicted=kinds))
     one, other = (seen[f"{name} ◇ derived"] for name in kinds)
+    assert all(f"b {name} " in decode.tpot([], predicted=kinds).layout.meta["alt"] for name in kinds)
     assert one.x != other.x and one.marker.symbol != other.marker.symbol and one.marker.color != other.marker.color
 
 

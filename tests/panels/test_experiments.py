@@ -140,6 +140,7 @@ def test_the_fp8_head_is_predicted_twice_by_its_bytes(parameters):
     assert after.low / after.value == pytest.approx(results["kernels"].tpot.low / k)
     why = e.why_two(results)
     assert f"{(saved * k / step) * 1e3:.3g} ms off {k * 1e3:.3g} ms" in why and "GB/s of baseline" in why
+    assert "saved 2.335 MB" in why
     bytes_say = step / (step - saved)
     assert e.by_bytes(results).value == pytest.approx(bytes_say)
     exact = results | {"fp8-head": result(e.arms()[2], k / bytes_say)}

@@ -118,7 +118,7 @@ class Fp8Head(Rungs):
                 f"at the {rate.to('GB/s').value:.3g} GB/s of {r.name} they take {off:.3g} ms off {tpot:.3g} ms"
             )
         return (
-            f"The two predictions share the saved {saved.quantity('.3g')} and differ in the rung: {'; '.join(parts)}."
+            f"The two predictions share the saved {saved.quantity()} and differ in the rung: {'; '.join(parts)}."
             " The one from kernels changes the head alone, so it is the one to hold against the measured rung; the one"
             " from baseline says what the head would have brought without the kernels, which was not measured here."
         )
