@@ -117,27 +117,33 @@ def add_segments(
     xs: list[float | None] = []
     ys: list[float | None] = []
     texts: list[str] = []
-    up: list[float | None] = []
-    down: list[float | None] = []
     for x, level in levels:
-        at = level.to(unit)
-        xs += [x - 0.3, x - 0.24, x, x + 0.3, None]
-        ys += [at.value] * 4 + [None]
-        texts += [hover(level, name)] * 5
-        # None where no bar is wanted: a bar of no length still has its caps.
-        up += [None, None if at.high is None else at.high - at.value, None, None, None]
-        down += [None, None if at.low is None else at.value - at.low, None, None, None]
+        value = level.to(unit).value
+        xs += [x - 0.3, x, x + 0.3, None]
+        ys += [value, value, value, None]
+        texts += [hover(level, name)] * 4
     figure.add_scatter(
         x=xs,
         y=ys,
-        error_y=dict(type="data", symmetric=False, array=up, arrayminus=down, thickness=1.5, width=5)
-        if any(up) or any(down) else None,
         mode="lines",
         name=tier_name(name, tier),
         line=dict(color=look.colour, dash=TIERS[tier].dash, width=2.5),
         hovertext=texts,
         hoverinfo="text",
     )
+    bars = bars_of([level for _, level in levels], unit)
+    if bars is not None:
+        # A trace of its own: on the line, plotly would put the caps of an empty bar at every corner.
+        figure.add_scatter(
+            x=[x - 0.24 for x, _ in levels],
+            y=[level.to(unit).value for _, level in levels],
+            error_y=bars | dict(thickness=1.5, width=5),
+            mode="markers",
+            marker=dict(color=look.colour, opacity=0),
+            name=f"{name}, interval",
+            showlegend=False,
+            hoverinfo="skip",
+        )
 
 
 def positions(figure: go.Figure, names: Sequence[str]) -> None:
