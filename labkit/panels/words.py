@@ -19,7 +19,7 @@ STYLE = (
     ".labkit-caution{border-left:3px solid #d55e00;padding:.1em 0 .1em .8em;margin:.4em 0;max-width:52rem;"
     "line-height:1.4}"
     "pre.labkit-block.labkit-block{font-size:12px;line-height:1.4;overflow-x:auto;white-space:pre}"
-    ".labkit-note{opacity:.8;max-width:52rem}.labkit-log{max-height:15em;overflow:auto;font-size:12px}</style>"
+    ".labkit-note{opacity:.8;max-width:52rem;line-height:1.4}.labkit-log{max-height:15em;overflow:auto;font-size:12px}</style>"
 )
 
 
