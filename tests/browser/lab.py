@@ -172,6 +172,10 @@ class Page:
         row = self.tab.locator(".widget-slider, .jupyter-widget-slider").filter(has_text=label)
         return row.locator(".noUi-handle").first
 
+    def shut_down(self) -> None:
+        """End the notebook's kernel, and its engines with it: the next notebook may start its own."""
+        self.tab.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+
     def settle(self) -> None:
         """Leave without the question whether to save."""
         self.tab.evaluate(

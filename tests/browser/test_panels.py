@@ -5,10 +5,13 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from labkit.records import read_run
 
 sys.path.insert(0, str(Path(__file__).parent))
 import lab as driver  # noqa: E402
@@ -52,6 +55,7 @@ def open_notebook(browser, lab):
     yield start
     for page in opened:
         page.settle()
+        page.shut_down()
         page.tab.close()
 
 
@@ -151,11 +155,105 @@ def test_a_crashed_engine_shows_its_log_and_the_notebook_goes_on(open_notebook, 
     for engine in owner["engines"]:
         os.kill(engine["pid"], signal.SIGKILL)
     page.until(lambda: page.tab.locator("[role=alert]").count(), timeout_s=30, note="the alert")
-    assert "killed by signal 9" in page.tab.locator("[role=alert]").first.inner_text()
+    alert = page.tab.locator("[role=alert]").first.inner_text()
+    assert "killed by signal 9" in alert and "memory ran out" in alert and "last lines" in alert
     page.press("Run")
     done(page)
     assert len(page.until(lambda: page.measured(0), note="both arms")) == 2
     assert page.errors == []
+
+
+def test_knobs_that_restart_the_engine(open_notebook, lab):
+    """What a slider costs is said before, settings wait in a queue, what was measured is shown at once, a zoom stays,
+    a hover explains its number, a second notebook is told who owns the engine, and a saved file measures the same."""
+    page = open_notebook("05_mtp")
+    tab = page.tab
+    assert page.run_all(120) == []
+    assert "acceptance differs by load" in tab.locator(".widget-dropdown [title]").first.get_attribute("title")
+    page.press("Start engine")
+    running = page.until(lambda: [n for n in page.notes() if n.startswith("running: plain at http")], timeout_s=60)
+    assert "started in" in running[0]
+
+    steps = page.slider("draft steps")
+    steps.focus()
+    for _ in range(2):
+        tab.keyboard.press("ArrowRight")
+    said = page.until(lambda: [n for n in page.notes() if "start the engine for: mtp 5/1/6" in n], note="the restart")
+    assert re.search(r"the last start took [\d.]+ s", said[0])
+    page.press("Queue these settings")
+    page.until(lambda: any(n.startswith("Queue: about") for n in page.notes()), note="the queue's time")
+    steps.focus()
+    tab.keyboard.press("Home")
+    page.until(lambda: any("mtp 1/1/2" in n for n in page.notes()), note="the slider at 1")
+    page.press("Run")
+    done(page)
+    assert {t["name"].split(" \u25cf")[0] for t in page.measured(0)} == {"plain", "mtp 1/1/2"}
+
+    # Back at the queued setting: measured meanwhile, shown at once.
+    steps.focus()
+    for _ in range(4):
+        tab.keyboard.press("ArrowRight")
+    page.until(lambda: any("mtp 5/1/6 measured just now" in n for n in page.notes()), note="the kept result")
+    page.until(lambda: any("mtp 5/1/6" in t["name"] for t in page.measured(0)), note="the kept result in the figure")
+
+    plot = tab.locator(".js-plotly-plot").nth(1)
+    plot.scroll_into_view_if_needed()
+    tab.wait_for_timeout(500)
+    point = plot.locator(".scatterlayer .point").last.bounding_box()
+    tab.mouse.move(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
+    hover = plot.locator(".hoverlayer .hovertext")
+    hover.wait_for(timeout=10_000)
+    assert re.search(r"TPOT of the slower / TPOT of the faster.*ms.*ms", hover.first.evaluate("e => e.textContent"))
+
+    plot = tab.locator(".js-plotly-plot").nth(0)
+    plot.scroll_into_view_if_needed()
+    area = plot.locator(".nsewdrag").first.bounding_box()
+    tab.mouse.move(area["x"] + 50, area["y"] + 30)
+    tab.mouse.down()
+    tab.mouse.move(area["x"] + 300, area["y"] + 120, steps=5)
+    tab.mouse.up()
+    ranges = "() => ['xaxis', 'yaxis'].map(a => document.querySelector('.js-plotly-plot').layout[a].range)"
+    tab.wait_for_timeout(500)
+    zoomed = tab.evaluate(ranges)
+    page.press("Measure again")
+    page.until(lambda: not any(n.startswith("done in") for n in page.notes()), note="the run's start")
+    done(page)
+    assert tab.evaluate(ranges) == zoomed
+
+    other = open_notebook("03_humming")
+    assert other.run_all(120) == []
+    assert any("05_mtp.ipynb" in n and "owns an engine at http" in n for n in other.notes())
+    other.press("Run")
+    other.until(lambda: other.tab.locator("[role=alert]").count(), timeout_s=30, note="the refusal")
+    assert "already runs an engine" in other.tab.locator("[role=alert]").first.inner_text()
+
+    page.press("Save parameters")
+    saved = (lab.root / "notebooks" / written(page)).resolve()
+    page.press("Stop engine")
+    page.until(lambda: any("no engine runs" in n for n in page.notes()), note="the engine's end")
+    assert page.errors == [] and other.errors == []
+    same_again(lab, saved)
+
+
+def same_again(lab, saved):
+    """`labkit run -f` on saved parameters asks the same and is answered the same, token for token."""
+    env = {k: v for k, v in os.environ.items() if k != "JPY_SESSION_NAME"}
+    env |= {"LABKIT_STATIC": "0", "LABKIT_RUNTIME_DIR": str(lab.root.parent / "lock")}
+    command = [sys.executable, "-m", "labkit.cli", "run", "05_mtp", "-f", str(saved), "--json"]
+    ran = subprocess.run(command, cwd=lab.root, env=env, capture_output=True, text=True, timeout=200)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert Path(json.loads(ran.stdout)["directory"]).parts[0] == "outputs"  # beside the live records
+    directory = lab.root / json.loads(ran.stdout)["directory"]
+    (headless,) = (directory / "records").glob("*-05_mtp")
+    live = [read_run(p.parent) for p in (lab.root / "outputs").glob("*-05_mtp/run.json")]
+    for arm in ("plain", "mtp 5/1/6"):
+        asked = [r for r in live if r.meta["status"] == "finished" and arm in r.arms]
+        assert asked and answers(read_run(headless), arm) == answers(asked[0], arm)
+        assert read_run(headless).described(arm)["engine"] == asked[0].described(arm)["engine"]
+
+
+def answers(run, arm):
+    return {(r["prompt_sha256"], r["text_sha256"], r["output_tokens"]) for r in run.arm(arm) if r["repeat"] >= 0}
 
 
 @pytest.mark.slow
