@@ -8,6 +8,7 @@ from labkit.engines import process
 from labkit.engines.attach import Attached
 from labkit.engines.config import EngineConfig
 from labkit.engines.process import EngineProcess, Event
+from labkit.errors import LabError
 
 SIDE_BY_SIDE = 8  # engines of one comparison that may be in memory together
 Running = EngineProcess | Attached
@@ -17,6 +18,29 @@ def together(configs: Sequence[EngineConfig]) -> bool:
     """May these run side by side, so that their requests alternate? An idle pocket engine costs no time, only memory; a
     GPU holds one model, so there the engines take turns."""
     return len(configs) <= SIDE_BY_SIDE and all(c.engine in ("pocket", "attach") for c in configs)
+
+
+def _usable(engine: Running, digest: str) -> bool:
+    """Is it there? One of ours knows that it lives; one borrowed from another notebook may have been stopped there."""
+    if isinstance(engine, Attached):
+        return engine.config.digest() == digest or engine.failure() is None
+    return engine.alive
+
+
+def engine_name(engine: Running) -> str:
+    """An engine that is no arm of the panel at hand, for people."""
+    return "an attached server" if isinstance(engine, Attached) else engine.config.engine
+
+
+def notebook_of(pid: int) -> str:
+    """The notebook behind a process, as far as its environment can be read."""
+    import psutil
+
+    try:
+        name = psutil.Process(pid).environ().get("JPY_SESSION_NAME", "")
+    except psutil.Error:
+        name = ""
+    return f"{name.rsplit('/', 1)[-1]} (process {pid})" if name else f"process {pid}"
 
 
 class Pool:
@@ -30,12 +54,12 @@ class Pool:
     def running(self) -> list[Running]:
         """Engines that are alive now, oldest first."""
         with self._lock:
-            return [e for e in self._running.values() if getattr(e, "alive", True)]
+            return [e for digest, e in self._running.items() if _usable(e, digest)]
 
     def get(self, config: EngineConfig) -> Running | None:
         """The running engine of exactly this configuration, None when there is none."""
         engine = self._running.get(config.digest())
-        return engine if engine is not None and getattr(engine, "alive", True) else None
+        return engine if engine is not None and _usable(engine, config.digest()) else None
 
     def ensure(
         self,
@@ -69,8 +93,14 @@ class Pool:
             return process.start(config, run_dir, on_event, beside=beside, cancel=cancel)
         except process.Owned as e:
             same = [o for o in e.owner.engines if o.get("digest") == config.digest() and o.get("ready")]
-            if e.owner.mine or not same:
+            if e.owner.mine:
                 raise
+            if not same:
+                where = f" at {e.owner.url}" if e.owner.url else ""
+                raise LabError(
+                    f"{notebook_of(e.owner.pid)} runs an engine with other settings{where}, and one notebook at a time"
+                    " owns the engines. Press Stop engine there (or shut its kernel down), then press Run here again."
+                ) from None
             url = same[-1]["url"]
             return process.start(
                 EngineConfig(engine="attach", url=url, api_key_env=config.api_key_env), run_dir, on_event

@@ -140,6 +140,8 @@ class Front:
                 self.note.value = words.note("Settings moved: the run under way keeps its own; these apply at its end.")
                 return
         self._guarded(lambda: self.panel.experiment.values.__setitem__(name, setting.check(value)))
+        # What the last run came to belongs to other settings.
+        self.doing.value, self.bar.layout.display = "", "none"
         self._recall()
 
     def _settle(self) -> None:

@@ -12,6 +12,7 @@ import ipywidgets as W
 from labkit.engines.process import owner
 from labkit.errors import LabError
 from labkit.panels import controls, words
+from labkit.panels.engines import engine_name, notebook_of
 
 if TYPE_CHECKING:
     from labkit.panels.panel import Panel
@@ -59,7 +60,7 @@ class EngineStrip:
             # An arm of the panel by its name; what another panel of this kernel started, by its engine.
             names = {a.config.digest(): a.name for a in (*self.panel.arms(sweep=True), *self.panel.arms())}
             text = "; ".join(
-                f"{names.get(e.config.digest(), e.config.engine)} at {e.url}"
+                f"{names.get(e.config.digest()) or engine_name(e)} at {e.url}"
                 + (f", started in {e.start_seconds:.1f} s" if e.start_seconds else "")
                 for e in running
             )
@@ -79,7 +80,7 @@ class EngineStrip:
         found = owner()
         if found is None or found.mine:
             return "no engine runs; Run starts what it needs"
-        who = _notebook_of(found.pid)
+        who = notebook_of(found.pid)
         return f"{who} owns an engine at {found.url}: equal settings attach to it, for others stop it there first"
 
     def _show_log(self) -> None:
@@ -113,14 +114,3 @@ class EngineStrip:
     def _stop(self) -> None:
         self.panel.runner.pool.stop()
         self._guarded(self.refresh)
-
-
-def _notebook_of(pid: int) -> str:
-    """The notebook behind a process, as far as its environment can be read."""
-    import psutil
-
-    try:
-        name = psutil.Process(pid).environ().get("JPY_SESSION_NAME", "")
-    except psutil.Error:
-        name = ""
-    return f"{name.rsplit('/', 1)[-1]} (process {pid})" if name else f"process {pid}"

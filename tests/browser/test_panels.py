@@ -225,7 +225,8 @@ def test_knobs_that_restart_the_engine(open_notebook, lab):
     assert any("05_mtp.ipynb" in n and "owns an engine at http" in n for n in other.notes())
     other.press("Run")
     other.until(lambda: other.tab.locator("[role=alert]").count(), timeout_s=30, note="the refusal")
-    assert "already runs an engine" in other.tab.locator("[role=alert]").first.inner_text()
+    told = other.tab.locator("[role=alert]").first.inner_text()
+    assert "05_mtp.ipynb" in told and "runs an engine with other settings" in told and "Press Stop engine there" in told
 
     page.press("Save parameters")
     saved = (lab.root / "notebooks" / written(page)).resolve()

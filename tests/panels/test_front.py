@@ -72,6 +72,9 @@ def test_queued_settings_run_before_the_present_ones_and_all_are_kept(quick, poo
     finish(front)
     assert front.doing.value.count("done in") == 1 and front.queued.value == ""
     assert front.panel.results["baseline"].arm.params.output_tokens == 32
+    assert front.doing.value  # of these settings
+    front.controls["output_tokens"].value = 48
+    assert front.doing.value == "" and "1 request" in front.forecast.value  # nothing is said of other settings' run
     front.controls["output_tokens"].value = 16  # going back shows the kept result at once, with its age
     assert front.panel.results["baseline"].arm.params.output_tokens == 16
     assert "measured just now" in front.note.value and "measured already" in front.forecast.value

@@ -209,4 +209,17 @@ except LabError as e:
     argv = [sys.executable, "-c", script, str(given)]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=120, env=env)
     assert "attached {'attached': True}" in done.stdout, done.stderr[-2000:]
-    assert f"process {os.getpid()} already runs an engine" in done.stdout
+    assert f"process {os.getpid()} runs an engine with other settings at http" in done.stdout
+    assert "Press Stop engine there" in done.stdout
+
+
+def test_an_engine_borrowed_from_another_notebook_may_be_stopped_there(quick, pool):
+    from labkit.engines.attach import Attached
+    from labkit.engines.config import EngineConfig
+
+    config = live_panel(Baseline, quick, pool).arms()[0].config
+    gone = Attached(EngineConfig(engine="attach", url="http://127.0.0.1:9"), "http://127.0.0.1:9")
+    pool._running[config.digest()] = gone
+    assert pool.get(config) is None and pool.needs_start(config) and pool.running() == []
+    (engine,) = pool.ensure([config], live_panel(Baseline, quick, pool).out_dir)
+    assert engine.alive and pool.running() == [engine]
