@@ -1,5 +1,6 @@
 """Building: private cache, one clear line when there is no compiler, nothing compiled twice."""
 
+import importlib.util
 import os
 import shutil
 import stat
@@ -9,6 +10,7 @@ import sys
 import pytest
 
 from labkit.engines.pocket import build
+from labkit.engines.pocket.engine import Engine, Sampling
 from labkit.engines.pocket.options import Options
 from labkit.errors import BadInput, LabError
 
@@ -141,3 +143,29 @@ def test_every_variant_compiles_without_a_warning(tmp_path, config, variant, fla
             text=True,
         )
         assert done.returncode == 0 and not done.stderr, done.stderr[-2000:]
+
+
+def only_ziglang(monkeypatch, folder):
+    """A machine with no compiler but the one that pip installed."""
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+@pytest.mark.parametrize("name", ["gcc", "clang", "ziglang"])
+def test_every_compiler_gives_the_same_text(tmp_path, engines, prompts, monkeypatch, name):
+    """Whichever of them is here, found as build.py finds it: compiled, loaded, and the tokens of the usual engine."""
+    options = {"moe_runner_backend": "jit", "speculative_algorithm": "NEXTN"}
+    sampling = Sampling(temperature=0, max_new_tokens=40, ignore_eos=True)
+    usual = engines(**options).start(prompts[12], sampling)
+    usual.join(60)
+    if not (importlib.util.find_spec(name) if name == "ziglang" else shutil.which(name)):
+        pytest.skip(f"{name} is not installed")
+    if name == "ziglang":
+        only_ziglang(monkeypatch, tmp_path / "empty")
+    else:
+        monkeypatch.setenv("CC", name)
+    with Engine(Options(kernel_cache=str(tmp_path / "kernels"), **options)) as engine:
+        assert engine.describe()["compiler"].endswith(name if name != "ziglang" else "-m ziglang cc")
+        generation = engine.start(prompts[12], sampling)
+        stats = generation.join(60)
+    assert generation.poll() == usual.poll() and stats.histogram == usual.stats.histogram
