@@ -56,7 +56,8 @@ def plain(lines: Sequence[Line], title: str = "") -> str:
         if len(c[1]) <= LONGEST:
             rows.append("  ".join([*(c[i].ljust(widths[i]) for i in range(3)), c[3]]).rstrip())
         else:  # a text of its own: below its name, indented
-            rows += [f"{c[0]}  {c[3]}".rstrip(), textwrap.indent(c[1], "    ")]
+            text = "\n".join(textwrap.fill(line, 96) for line in c[1].splitlines())
+            rows += [f"{c[0]}  {c[3]}".rstrip(), textwrap.indent(text, "    ")]
     return "\n".join(([title, ""] if title else []) + rows)
 
 
