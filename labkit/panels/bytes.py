@@ -287,28 +287,45 @@ class BytesPanel:
 
         from labkit.figures.live import Board
 
-        drawn = Board([figure()]) if figure is not None else None
-        note = W.HTML(words.STYLE + words.table(lines()) if lines() else "")
-        self._sections.append((figure, drawn, lines, note))
-        rows = W.HBox([self._control(n) for n in controls], layout=W.Layout(flex_flow="row wrap"))
-        shown = W.VBox([w for w in (rows, drawn, note) if w is not None])
-        display(shown if guess is None else W.VBox([self._asking(guess, shown), shown]))
+        drawn = Board() if figure is not None else None
+        note = W.HTML()
 
-    def _asking(self, guess: Callable[[str], str], shown):
-        """A menu of the step's parts; `shown` stays away until one is chosen."""
+        def begin() -> None:
+            """From here on figure and table follow the sliders."""
+            self._sections.append((figure, drawn, lines, note))
+            self._draw(self._sections[-1])
+
+        rows = W.HBox([self._control(n) for n in controls], layout=W.Layout(flex_flow="row wrap"))
+        asking = [] if guess is None else [self._asking(guess, begin)]
+        if guess is None:
+            begin()
+        display(W.VBox([*asking, *(w for w in (rows, drawn, note) if w is not None)]))
+
+    def _asking(self, guess: Callable[[str], str], begin: Callable[[], None]):
+        """A menu of the step's parts; the first choice begins the section."""
         import ipywidgets as W
 
         parts = sorted(self._shares())
         menu = W.Dropdown(options=[("choose a part", ""), *((p, p) for p in parts)], description="longest bar",
                           tooltip="Commit to a guess; the figure then appears.", style={"description_width": "150px"})
-        said, shown.layout.display = W.HTML(words.note("The figure appears once you have chosen.")), "none"
+        said, begun = W.HTML(words.note("The figure appears once you have chosen.")), []
 
         def chosen(change) -> None:
             if change["new"]:
-                said.value, shown.layout.display = words.note(guess(change["new"])), ""
+                said.value = words.note(guess(change["new"]))
+                if not begun:
+                    begun.append(True)
+                    begin()
 
         menu.observe(chosen, "value")
         return W.HBox([menu, said])
+
+    @staticmethod
+    def _draw(section) -> None:
+        figure, drawn, lines, note = section
+        if figure is not None:
+            drawn.show([figure()])
+        note.value = words.STYLE + words.table(lines()) if lines() else ""
 
     def _control(self, name: str):
         """The one control of a setting: shown in several sections it is the same widget, and moves in all of them."""
@@ -321,10 +338,8 @@ class BytesPanel:
 
     def _moved(self, name: str, value: object) -> None:
         self.at.values[name] = value
-        for figure, drawn, lines, note in self._sections:
-            if figure is not None:
-                drawn.show([figure()])
-            note.value = words.STYLE + words.table(lines()) if lines() else ""
+        for section in self._sections:
+            self._draw(section)
 
     def _table(self, lines: Lines) -> None:
         if lines:
