@@ -165,6 +165,19 @@ def test_a_crashed_engine_shows_its_log_and_the_notebook_goes_on(open_notebook, 
     assert page.errors == []
 
 
+def test_the_longest_bar_is_guessed_and_then_drawn_in_full_width(open_notebook):
+    page = open_notebook("01_bytes")
+    assert page.run_all(120) == []
+    page.tab.locator(".widget-dropdown", has_text="longest bar").locator("select").select_option(label="head")
+    page.tab.locator("text=You said head").first.wait_for(timeout=30_000)
+    filled = """() => { const g = document.querySelector('.js-plotly-plot'), s = g && g.querySelector('svg');
+      return !!s && g.clientWidth > 600 && s.clientWidth === g.clientWidth; }"""
+    page.until(lambda: page.tab.evaluate(filled), note="the figure in full width")
+    aligned = "() => [...document.querySelectorAll('.labkit-table td')].map(e => getComputedStyle(e).textAlign)"
+    assert set(page.tab.evaluate(aligned)) == {"left"}  # JupyterLab's own rule says right
+    assert page.errors == []
+
+
 def test_knobs_that_restart_the_engine(open_notebook, lab):
     """What a slider costs is said before, settings wait in a queue, what was measured is shown at once, a zoom stays,
     a hover explains its number, a second notebook is told who owns the engine, and a saved file measures the same."""
