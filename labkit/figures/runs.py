@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import median
 
 import plotly.graph_objects as go
 
@@ -63,7 +64,7 @@ def latency_ecdf(items: Sequence[tuple[str, Sequence[float]]], *, title: str = "
         x="seconds from sending to the last token",
         y="share of requests",
         alt="; ".join(
-            f"{n}: median {_quantile(v, 0.5):.2f} s, 95th percentile {_quantile(v, 0.95):.2f} s" for n, v in items
+            f"{n}: median {median(v):.2f} s, 95th percentile {_quantile(v, 0.95):.2f} s" for n, v in items
         )
         + ".",
     )

@@ -165,12 +165,10 @@ def speedups(
     figure = new(
         title,
         y="times faster",
-        alt="; ".join(
-            f"{n}: "
-            + (", ".join(f"{w} {e.quantity('.3g')}" for w, e in (("predicted", p), ("measured", m)) if e) or "not yet")
-            for n, p, m in items
-        )
-        + "".join(f"; reported elsewhere, {n}: {e.quantity('.3g')}" for n, e in reported)
+        alt="; ".join([
+            *(f"{n}: {_said(p, m)}" for n, p, m in items if p or m or n not in dict(reported)),
+            *(f"reported elsewhere, {n}: {e.quantity('.3g')}" for n, e in reported),
+        ])
         + ("" if guess is None else f"; your guess: {guess:g}")
         + ".",
     )
@@ -202,6 +200,11 @@ def speedups(
     )
     figure.update_yaxes(rangemode="tozero")
     return figure
+
+
+def _said(predicted: Evidence | None, measured: Evidence | None) -> str:
+    pairs = (("predicted", predicted), ("measured", measured))
+    return ", ".join(f"{what} {e.quantity('.3g')}" for what, e in pairs if e) or "not yet"
 
 
 def experts(

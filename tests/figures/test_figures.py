@@ -115,6 +115,15 @@ def test_speedups_show_what_is_not_measured_yet_as_absent():
     assert [t.name for t in figure.data] == ["predicted ◇ derived", "reported elsewhere △ spec", "your guess ✎"]
 
 
+def test_words_for_a_figure_say_what_it_shows():
+    items = [("here", None, MS[0] / MS[1]), ("there", None, None)]
+    alt = speculation.speedups(items, reported=[("there", spec(1.4, "1", "x"))], guess=2.0).layout.meta["alt"]
+    assert "not yet" not in alt and "reported elsewhere, there: 1.4; your guess: 2." in alt
+    assert "here: not yet" in speculation.speedups([("here", None, None)]).layout.meta["alt"]
+    # The median of an even number of latencies is the one that tables show.
+    assert "median 0.63 s" in runs.latency_ecdf([("a", [0.3, 0.39, 0.87, 0.92])]).layout.meta["alt"]
+
+
 def test_expert_counts_stand_beside_their_expectation():
     expected = derived(10.0, "1", "N(...)", (spec(24, "1", "config"),))
     figure = speculation.experts([(1, expected, measured(8, "1", "engine", 8, 8)), (2, expected, None)])
