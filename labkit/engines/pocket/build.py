@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ FLAGS = {
     "neon": ["-march=armv8.2-a+dotprod"],
     "portable": ["-ffp-contract=off"],
 }
-COMMON = ["-O3", "-std=gnu11", "-shared", "-fPIC", "-fno-math-errno", "-Wno-psabi"]
+COMMON = ["-O3", "-std=gnu11", "-shared", "-fPIC", "-fno-math-errno", "-Wno-psabi", "-Wno-pass-failed"]
 NO_COMPILER = (
     "no C compiler found (tried $CC, cc, gcc, clang and `python -m ziglang cc`). Install one: `apt install gcc` or "
     "`dnf install gcc`, `xcode-select --install` on a Mac, or, without administrator rights, `pip install ziglang`"
@@ -155,6 +156,15 @@ def units(variant: str, moe: str, config: ModelConfig) -> dict[str, list[str]]:
     }
 
 
+def spelled(compiler: list[str], arguments: list[str]) -> list[str]:
+    """The arguments as zig wants them. It has names of its own for Arm's levels, and, told no CPU, compiles for this
+    very one, so that a cache in a home shared between machines would hold code that another cannot run."""
+    if "ziglang" not in compiler and Path(compiler[0]).name != "zig":
+        return arguments
+    cpu = "generic+v8_2a+dotprod" if FLAGS["neon"][0] in arguments else "baseline"
+    return [f"-mcpu={cpu}", *(a for a in arguments if a not in FLAGS["neon"])]
+
+
 def digest(command: list[str], version: str) -> str:
     """Content hash of everything that decides what comes out: sources, flags (without paths), compiler."""
     h = hashlib.sha256(version.encode())
@@ -165,31 +175,39 @@ def digest(command: list[str], version: str) -> str:
     return h.hexdigest()[:32]
 
 
+def _compile(compiler: list[str], arguments: list[str], path: Path, name: str) -> float:
+    """Run one compiler. -> seconds; the library appears whole or not at all, whoever else builds the same."""
+    handle, partial = tempfile.mkstemp(suffix=".so", dir=path.parent)
+    os.close(handle)
+    began = time.perf_counter()
+    done = subprocess.run(
+        [*compiler, *arguments, "-o", partial],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        os.unlink(partial)
+        raise LabError(f"compiling {name} with {' '.join(compiler)} failed: {done.stdout.strip()[-600:]}")
+    os.replace(partial, path)
+    return time.perf_counter() - began
+
+
 def compile_units(
     compiler: list[str], wanted: dict[str, list[str]], folder: Path
 ) -> tuple[dict[str, Path], dict[str, float]]:
     """Build what the cache lacks, side by side. -> library path and seconds (0.0 = cached) of each unit."""
     version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
-    paths, took, running = {}, {}, {}
-    for name, arguments in wanted.items():
-        path = folder / f"{name}-{digest([*compiler, *arguments], version)}.so"
-        paths[name], took[name] = path, 0.0
-        if path.exists():
-            continue
-        handle, partial = tempfile.mkstemp(suffix=".so", dir=folder)
-        os.close(handle)
-        process = subprocess.Popen(
-            [*compiler, *arguments, "-o", partial], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        running[name] = (process, partial, time.perf_counter())
-    for name, (process, partial, began) in running.items():
-        output, _ = process.communicate()
-        took[name] = time.perf_counter() - began
-        if process.returncode:
-            os.unlink(partial)
-            raise LabError(f"compiling {name} with {' '.join(compiler)} failed: {output.strip()[-600:]}")
-        os.replace(partial, paths[name])  # whole or not at all, whoever else builds the same
-    return paths, took
+    wanted = {name: spelled(compiler, arguments) for name, arguments in wanted.items()}
+    paths = {name: folder / f"{name}-{digest([*compiler, *words], version)}.so" for name, words in wanted.items()}
+    with ThreadPoolExecutor() as pool:
+        running = {
+            name: pool.submit(_compile, compiler, words, paths[name], name)
+            for name, words in wanted.items()
+            if not paths[name].exists()
+        }
+    return paths, {name: running[name].result() if name in running else 0.0 for name in wanted}
 
 
 def load_library(path: Path) -> ctypes.CDLL:

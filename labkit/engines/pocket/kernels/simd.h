@@ -8,7 +8,11 @@
 
 #define INLINE static inline __attribute__((always_inline))
 #define NOINLINE static __attribute__((noinline))
+#if defined(__clang__)      // to which a count is advice for the very end, when arrays of vectors have long gone to memory
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define UNROLL _Pragma("GCC unroll 16")
+#endif
 // Else the compiler keeps loaded activations in registers that it lacks, and spills them
 #define KEEP_LOADS_HERE __asm__ volatile("" ::: "memory")
 // Nor may it turn a running sum into a tree, which needs more registers

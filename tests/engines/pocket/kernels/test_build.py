@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -169,3 +170,39 @@ def test_every_compiler_gives_the_same_text(tmp_path, engines, prompts, monkeypa
         generation = engine.start(prompts[12], sampling)
         stats = generation.join(60)
     assert generation.poll() == usual.poll() and stats.histogram == usual.stats.histogram
+
+
+def test_zig_is_told_a_cpu_in_its_own_words(config):
+    """Told none it would compile for this very machine; and it knows no -march=armv8.2-a."""
+    zig, gcc = [sys.executable, "-m", "ziglang", "cc"], ["/usr/bin/gcc"]
+    for variant, cpu in (("neon", "generic+v8_2a+dotprod"), ("avx2", "baseline"), ("portable", "baseline")):
+        for arguments in build.units(variant, "jit", config).values():
+            assert build.spelled(gcc, arguments) == arguments
+            said = build.spelled(zig, arguments)
+            assert said[0] == f"-mcpu={cpu}" and not [a for a in said if a.startswith("-march")]
+            assert build.spelled(["/opt/zig", "cc"], arguments) == said
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("ziglang"), reason="ziglang is not installed")
+def test_zig_compiles_the_neon_variant(tmp_path, config):
+    zig = [sys.executable, "-m", "ziglang", "cc"]
+    for moe in ("jit", "generic"):
+        arguments = build.spelled(zig, build.units("neon", moe, config)[f"moe-{moe}"])
+        out = str(tmp_path / moe)
+        subprocess.run([*zig, "-target", "aarch64-linux-gnu", *arguments, "-o", out], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="reads x86 assembly")
+@pytest.mark.parametrize("compiler", ["gcc", "clang"])
+@pytest.mark.parametrize("variant", ["avx2", "avx512"])
+def test_running_sums_stay_in_registers(config, compiler, variant):
+    """A compiler that unrolls too late leaves them on the stack, and several tokens take longer than one by one."""
+    if not shutil.which(compiler):
+        pytest.skip(f"{compiler} is not installed")
+    arguments = [a for a in build.units(variant, "jit", config)["engine"] if not a.startswith(("-shared", "-l"))]
+    done = subprocess.run([compiler, *arguments, "-S", "-o", "-"], capture_output=True, text=True, check=True)
+    for m in (1, 2, 3, 4):
+        name = rf"gemv_f32_{m}(?:\.\w+)*"
+        body = re.search(rf"^{name}:[^\n]*\n(.*?)^\t\.size\t{name},", done.stdout, re.M | re.S)[1]
+        assert len(re.findall(r"(?:%rsp|%rbp)\).*%[xyz]mm|%[xyz]mm.*(?:%rsp|%rbp)\)", body)) <= 4, m
