@@ -28,4 +28,4 @@ test-full: .venv/test
 	$(BIN)/python -m pytest -m "not gpu"
 
 lab: .venv/base
-	$(BIN)/jupyter lab notebooks
+	$(BIN)/jupyter lab $$([ "$$(id -u)" = 0 ] && echo --allow-root) notebooks
