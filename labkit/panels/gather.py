@@ -108,11 +108,11 @@ class Gathered:
 
 
 def _rung_of(r: Result) -> str | None:
-    """The rung whose configuration this arm has."""
+    """The rung whose configuration this arm has; an engine that was broken on purpose stands on none."""
     from labkit.engines import ladder
 
     config = r.arm.config
-    if config.engine == "attach":
+    if config.engine == "attach" or config.faults:
         return None
     return next((n for n in RUNGS if ladder.rung(config, n).digest() == config.digest()), None)
 

@@ -17,6 +17,7 @@ from labkit.panels.experiments.long_context import LongContext
 from labkit.panels.experiments.mtp import Mtp
 from labkit.panels.experiments.real_load import RealLoad
 from labkit.panels.experiments.start_here import StartHere
+from labkit.panels.gather import Gathered
 from labkit.params import load_params
 
 MTP = dict(steps=3, topk=1, draft_tokens=4, longest=3)
@@ -328,3 +329,16 @@ def test_the_account_reads_the_tokenizers_folder_when_the_model_is_a_hub_id(para
     assert known.account_of(known.arms()[0].config, context=9).total_bytes > 1e6
     with pytest.raises(BadInput, match="tokenizer"):
         assert make(Kernels, hub).model
+
+
+def test_the_gathered_ladder_takes_no_engine_that_was_broken_on_purpose(parameters, tmp_path):
+    e = make(Fallback, parameters, guess=1.0)
+    results = measured(e)
+    gathered = Gathered(out_dir=str(tmp_path / "nothing"), live=False)
+    gathered.records = [("06_silent_fallback", results)]
+    assert [(n, r.name) for n, r in gathered.ladder()] == [("fp8-head", "plain"), ("mtp", "mtp, healthy")]
+    (step,) = [line for line in gathered.lines() if line[0] == "ladder: mtp over the rung before"]
+    assert step[1].value > 1 and step[2] == "same load, one run"
+    later = {n: result(r.arm, 1e-3, accept=2.0, start=9000.0) for n, r in results.items() if n == "mtp, healthy"}
+    gathered.records.append(("05_mtp", later))
+    assert "two runs" in next(line[2] for line in gathered.lines() if line[0].startswith("ladder: mtp"))
