@@ -46,13 +46,14 @@ def measure(rounds: int, seed: int, *, full: bool = False, http: bool = True) ->
 
     from labkit.engines.pocket import selfbench
     from labkit.engines.pocket.options import SHIPPED_WEIGHTS
+    from labkit.records import environment
     from labkit.workloads import load
 
     tokenizer = Tokenizer.from_file(str(SHIPPED_WEIGHTS / "tokenizer.json"))
     prompts = [tokenizer.encode(p.text).ids for p in load("repetitive", count=rounds, seed=seed)]
     arms = {**selfbench.ARMS, **(selfbench.MORE_ARMS if full else {})}
     bench = selfbench.run(prompts, arms=arms, budget_s=600 if full else 120)
-    found, overhead = selfbench.ratios(bench), _http_overhead(prompts[: 12 if full else 6]) if http else None
+    found, overhead = selfbench.ratios(bench), _http_overhead(prompts[: 60 if full else 24]) if http else None
     if overhead:
         found["http_overhead"] = overhead
     shares = [c / w for s in bench.samples.values() for c, w in zip(s.cpu, s.wall, strict=True)]
@@ -86,6 +87,7 @@ def measure(rounds: int, seed: int, *, full: bool = False, http: bool = True) ->
             for name, s in bench.samples.items()
         },
         "warnings": warnings,
+        "environment": environment.capture(),
     }
 
 
