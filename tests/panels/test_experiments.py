@@ -1,5 +1,6 @@
 """What each experiment reads out of rows: the right arms, numbers, tiers, and sentences that follow the numbers."""
 
+import argparse
 import json
 from types import SimpleNamespace
 
@@ -7,13 +8,15 @@ import pytest
 import yaml
 from conftest_panels import result
 
+from labkit.engines.pocket import launch
+from labkit.engines.pocket.options import add_flags, from_args
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, Tier
 from labkit.panels.experiments.baseline import Baseline
 from labkit.panels.experiments.fallback import Fallback
 from labkit.panels.experiments.fp8_head import Fp8Head
 from labkit.panels.experiments.kernels import Kernels
-from labkit.panels.experiments.long_context import LongContext
+from labkit.panels.experiments.long_context import LONGEST, LongContext
 from labkit.panels.experiments.mtp import Mtp
 from labkit.panels.experiments.real_load import RealLoad
 from labkit.panels.experiments.start_here import StartHere
@@ -294,6 +297,17 @@ def test_arms_that_did_not_take_turns_are_named(parameters):
     long = LongContext(**{**parameters, "workload": "synthetic", "max_context": 2048})
     apart = {a.name: result(a, 1e-3, start=1000.0 * a.params.prompt_tokens) for a in long.arms()}
     assert not any("not in turns" in w for w in long.warnings(apart))  # contexts are different loads
+
+
+@pytest.mark.parametrize("longest", LONGEST.choices)
+def test_every_context_on_offer_is_one_that_the_engine_takes(parameters, longest):
+    """The engine reads its own command line; prompt, output and a pass of drafts fit."""
+    e = LongContext(**{**parameters, "workload": "synthetic", "max_context": longest})
+    for arm in e.sweep():
+        flags = argparse.ArgumentParser()
+        add_flags(flags)
+        args, _ = flags.parse_known_args(launch.command(arm.config, 0).argv[3:])
+        assert from_args(args, {}).context_length > arm.params.prompt_tokens + arm.params.output_tokens
 
 
 def test_what_is_said_of_c_follows_what_was_measured(parameters):

@@ -17,6 +17,7 @@ ACCEPT_LENGTH_VARIABLE = "SGLANG_SIMULATE_ACC_LEN"
 MAX_DRAFT_TOKENS = 16  # tokens one verify pass takes, the root included
 MAX_STEPS = 8
 MAX_TOPK = 4
+MAX_CONTEXT = 2**19  # the model was trained on far less: long contexts are speed experiments
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Options:
         _one_of("dense_dtype", self.dense_dtype, DENSE_DTYPES)
         _one_of("kernel_variant", self.kernel_variant, VARIANTS)
         _whole("threads", self.threads, 1, 2)
-        _whole("context_length", self.context_length, 16, 32768)
+        _whole("context_length", self.context_length, 16, MAX_CONTEXT)
         _whole("random_seed", self.random_seed, 0, 2**63 - 1)
         for name in sorted(self.faults):
             _one_of("faults", name, FAULTS)
