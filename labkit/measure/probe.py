@@ -29,7 +29,7 @@ FRESH_S = {"wall": 24 * 3600.0, "cpu": 600.0}  # a probe of a busy machine is so
 
 @dataclass(frozen=True)
 class Probe:
-    """One probe. bytes_s: bytes / time that nine in ten passes stay below; low, high: of the median and the fastest pass.
+    """One probe. bytes_s: bytes / time that nine in ten passes stay below; low, high: the median and the fastest pass.
     A slower pass was disturbed by other users of the memory, and a floor must not hold that against the machine.
 
     clock: "wall" when enough passes had their core to themselves (only those count), else "cpu": all passes by the
