@@ -154,7 +154,8 @@ static void mla(Engine *e, int layer, int id) {
     }
     barrier(e);
     part(out.tiles, id, parts, &first, &end);
-    dense_and_fetch(e, &out, first, end, e->mixed[0], ldm, room->out[0], HIDDEN, m, at(e, layer, SLOT_ROUTER), is_moe(layer) ? ROUTER_BYTES : 0);
+    dense_and_fetch(e, &out, first, end, e->mixed[0], ldm, room->out[0], HIDDEN, m,
+                    at(e, layer, SLOT_ROUTER), is_moe(layer) ? ROUTER_BYTES : 0);
     add_rows(e, room, first, end, m);
 }
 
