@@ -1,12 +1,9 @@
 """`labkit selfbench`: the pocket engine's speed as ratios, one interleaved run."""
 
 import argparse
-import contextlib
 import json
-import os
-import re
-import subprocess
-import sys
+import tempfile
+from pathlib import Path
 
 HELP = "the pocket engine's speed as ratios"
 TARGETS = {  # what each ratio should reach; c4 and http_overhead should stay below
@@ -91,28 +88,6 @@ def measure(rounds: int, seed: int, *, full: bool = False, http: bool = True) ->
     }
 
 
-@contextlib.contextmanager
-def _server():
-    env = {**os.environ, "SGLANG_ENABLE_FP8_LM_HEAD": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "labkit.engines.pocket", "--port", "0", "--moe-runner-backend", "jit"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=env,
-    )
-    try:
-        for line in process.stdout:
-            if ready := re.search(r"ready on (\S+)", line):
-                yield ready[1]
-                return
-        raise RuntimeError("the server ended before it was ready")
-    finally:
-        process.terminate()
-        process.wait(20)
-        process.stdout.close()
-
-
 def _http_overhead(prompts: list[list[int]]) -> dict:
     """TPOT through HTTP streaming over TPOT inside the process, minus 1; the two take turns on the same prompts."""
     import numpy as np
@@ -120,11 +95,16 @@ def _http_overhead(prompts: list[list[int]]) -> dict:
     from labkit.engines.pocket import selfbench
     from labkit.engines.pocket.engine import Engine, Sampling
     from labkit.engines.pocket.options import Options
+    from labkit.engines.pocket.yardsticks.servers import pocket
     from labkit.measure import client
 
     sampling = {"temperature": 0, "max_new_tokens": HTTP_TOKENS, "ignore_eos": True}
     pairs = []
-    with Engine(Options(moe_runner_backend="jit", fp8_lm_head=True)) as engine, _server() as url:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Engine(Options(moe_runner_backend="jit", fp8_lm_head=True)) as engine,
+        pocket("pocket", "fp8-head", Path(folder)) as url,
+    ):
         for ids in [prompts[0], *prompts]:  # the first warms up
             outside = client.generate(url, input_ids=ids, sampling=sampling)
             inside = engine.start(ids, Sampling(temperature=0, max_new_tokens=HTTP_TOKENS, ignore_eos=True)).join(120)

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from labkit.evidence import Evidence
 from labkit.figures.marks import add_points
 from labkit.figures.theme import INK, ORANGE, Series, look_of, new, series, tier_name
+from labkit.measure.stats import at_rank
 
 BY_BYTES = Series(INK, "dash", "cross")  # what the account says, beside what was measured
 
@@ -64,7 +65,7 @@ def latency_ecdf(items: Sequence[tuple[str, Sequence[float]]], *, title: str = "
         x="seconds from sending to the last token",
         y="share of requests",
         alt="; ".join(
-            f"{n}: median {median(v):.2f} s, 95th percentile {_quantile(v, 0.95):.2f} s" for n, v in items
+            f"{n}: median {median(v):.2f} s, 95th percentile {at_rank(v, 0.95):.2f} s" for n, v in items
         )
         + ".",
     )
@@ -97,11 +98,6 @@ def latency_ecdf(items: Sequence[tuple[str, Sequence[float]]], *, title: str = "
     figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
     figure.update_xaxes(rangemode="tozero")
     return figure
-
-
-def _quantile(values: Sequence[float], q: float) -> float:
-    values = sorted(values)
-    return values[min(len(values) - 1, int(q * len(values)))] if values else float("nan")
 
 
 def context_sweep(

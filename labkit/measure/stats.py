@@ -90,6 +90,12 @@ def paired_ratio(
     return median_interval(ratios, repeats, seed=seed, level=level, draws=draws)
 
 
+def at_rank(values: Sequence[float], q: float) -> float:
+    """The value at rank q of 0..1 among values, one that occurred and none in between; NaN of nothing."""
+    values = sorted(values)
+    return values[min(len(values) - 1, int(q * len(values)))] if values else float("nan")
+
+
 def _groups(values: Sequence[float], repeats: Sequence[int]) -> list[np.ndarray]:
     values, repeats = np.asarray(values, float), np.asarray(repeats)
     if values.size == 0 or values.shape != repeats.shape:

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from labkit.engines import ladder
 from labkit.evidence import Evidence, measured
 from labkit.figures import decode, runs, speculation
-from labkit.measure.stats import median_interval
+from labkit.measure.stats import at_rank, median_interval
 from labkit.panels import machine
 from labkit.panels.experiment import COUNT, REPEATS, WORKLOAD, Experiment, present, waiting
 from labkit.panels.results import Arm, Result, speedup
@@ -80,13 +80,14 @@ class RealLoad(Experiment):
         for r in found:
             latencies = [row["latency_s"] for row in r.used]
             half = median_interval(latencies, [row["repeat"] for row in r.used], seed=self.params.seed)
+            slow = at_rank(latencies, 0.95)
             of = f"this lab: {len(latencies)} requests of arm {r.name}"
             tokens = sum(row["output_tokens"] for row in r.used) / len(r.used)
             lines += [
                 (f"TPOT, {r.name}", r.tpot, r.arm.title),
                 (f"TTFT, {r.name}", r.ttft, ""),
                 (f"latency P50, {r.name}", measured(half.median, "s", of, half.low, half.high), "to the last token"),
-                (f"latency P95, {r.name}", measured(_at(latencies, 0.95), "s", of), f"of {len(latencies)} requests"),
+                (f"latency P95, {r.name}", measured(slow, "s", of), f"of {len(latencies)} requests"),
                 (f"mean output, {r.name}", measured(tokens, "tok", of), ""),
             ]
             if r.accept is not None:
@@ -107,8 +108,3 @@ class RealLoad(Experiment):
             "Whether the answers are as good is not shown here: that takes the right answers of the same questions on"
             " both arms and a paired test.",
         ]
-
-
-def _at(values: list[float], q: float) -> float:
-    values = sorted(values)
-    return values[min(len(values) - 1, int(q * len(values)))]
