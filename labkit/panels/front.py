@@ -237,6 +237,7 @@ class Front:
     def _work(self, sweep: bool, again: bool) -> None:
         began, self._measured = time.monotonic(), False
         present = dict(self.panel.experiment.values)
+        alert = ""
         try:
             while self._queue and not self.panel.cancel.is_set():
                 _, values = self._queue.pop(0)
@@ -246,22 +247,25 @@ class Front:
             if not self.panel.cancel.is_set():
                 self._apply(present)
                 self._measure(sweep=sweep, again=again)
-            if self.panel.cancel.is_set():
-                self.doing.value = words.note("cancelled")
-            else:
-                self.doing.value = words.note(self._done(time.monotonic() - began))
+            end = "cancelled" if self.panel.cancel.is_set() else self._done(time.monotonic() - began)
         except LabError as e:
             stopped = self.panel.cancel.is_set()
-            self.doing.value = words.note("cancelled" if stopped else "failed: see below; the notebook goes on")
-            self.alert.value = "" if stopped else words.note(str(e), "alert")
+            end = "cancelled" if stopped else "failed: see below; the notebook goes on"
+            alert = "" if stopped else words.note(str(e), "alert")
         except Exception as e:  # a thread's exception would vanish; the panel must say it
-            self.doing.value = words.note("failed: see below")
-            self.alert.value = words.note(f"{type(e).__name__}: {e}", "alert")
-        finally:
+            end, alert = "failed: see below", words.note(f"{type(e).__name__}: {e}", "alert")
+        self._finish(end, alert)
+
+    def _finish(self, end: str, alert: str) -> None:
+        """Show what a run left, and only then say that it has ended: everything that line points to is there."""
+        try:
             self._refresh(final=True)
             self._announce()
             self._guarded(self.strip.refresh)
             self.overlay.refresh()
+        finally:
+            self.alert.value = alert or self.alert.value
+            self.doing.value = words.note(end)
             self._settle()
             self._buttons(running=False)
 

@@ -70,11 +70,11 @@ def test_a_person_walks_through_the_baseline(open_notebook, lab):
     assert page.run_all(120) == []
     page.until(lambda: any("Commit your guess" in n for n in page.notes()), note="the first figure's place")
     assert not page.traces(0)
-    said = " ".join(page.notes())
-    assert "about" in said and "requests" in said and "Run will first start the engine" in said
+    expected = ["about", "requests", "Run will first start the engine"]
+    page.until(lambda: all(any(e in n for n in page.notes()) for e in expected), note="what Run will do")
 
     # A guess comes before the prediction.
-    assert any("appears here once your guess" in n for n in page.notes())
+    page.until(lambda: any("appears here once your guess" in n for n in page.notes()), note="the prediction's place")
     page.press("Commit guess")
     page.until(lambda: any(n.startswith("Committed") for n in page.notes()), note="the guess")
     page.until(lambda: any("guess" in t["name"] for t in page.traces(0)), note="the guess in the figure")
@@ -97,7 +97,7 @@ def test_a_person_walks_through_the_baseline(open_notebook, lab):
     page.press("Run")
     assert "TPOT baseline" in done(page)[0]
     first = page.until(lambda: page.measured(0), note="the measured point")
-    assert "● measured" in page.tab.locator(".labkit-table").last.inner_text()
+    page.until(lambda: "● measured" in tables(page)[-1], note="the table")
 
     # Measure again adds passes.
     page.press("Measure again")
@@ -117,10 +117,13 @@ def test_a_person_walks_through_the_baseline(open_notebook, lab):
 
     # Overlay an earlier run.
     menu = page.tab.locator(".widget-dropdown", has_text="overlay run").locator("select")
-    texts = menu.locator("option").evaluate_all("all => all.map(o => o.textContent)")
-    records = [t for t in texts if "02_baseline" in t]
-    assert len(records) >= 2
-    menu.select_option(label=records[-1])
+
+    def records():
+        texts = menu.locator("option").evaluate_all("all => all.map(o => o.textContent)")
+        return [t for t in texts if "02_baseline" in t]
+
+    page.until(lambda: len(records()) >= 2, note="both runs in the menu")
+    menu.select_option(label=records()[-1])
     page.until(lambda: any("now" in t["name"] for t in page.traces(4)), note="the overlay's figure")
 
     # After a reload of the page the kernel is alive and the figure shows what it showed.
@@ -131,7 +134,8 @@ def test_a_person_walks_through_the_baseline(open_notebook, lab):
     page.tab.reload()
     page.until(lambda: page.measured(0) == before, timeout_s=90, note="the figure after a reload")
     # The text at the end of the notebook has followed, and the engine stops at a press.
-    assert page.tab.locator(".labkit-block", has_text="● measured").count()
+    block = page.tab.locator(".labkit-block", has_text="● measured")
+    page.until(lambda: block.count(), note="the text after a reload")
     page.press("Stop engine")
     page.until(lambda: any("no engine runs" in n for n in page.notes()), note="the engine's end")
     assert page.errors == []
@@ -159,9 +163,10 @@ def test_a_crashed_engine_shows_its_log_and_the_notebook_goes_on(open_notebook, 
     page.until(lambda: page.tab.locator("[role=alert]").count(), timeout_s=30, note="the alert")
     alert = page.tab.locator("[role=alert]").first.inner_text()
     assert "killed by signal 9" in alert and "memory ran out" in alert and "last lines" in alert
+    page.until(lambda: any(n.startswith("failed") for n in page.notes()), note="the run's end")
     page.press("Run")
     done(page)
-    assert len(page.until(lambda: page.measured(0), note="both arms")) == 2
+    page.until(lambda: len(page.measured(0)) == 2, note="both arms")
     assert page.errors == []
 
 
@@ -174,7 +179,8 @@ def test_the_longest_bar_is_guessed_and_then_drawn_in_full_width(open_notebook):
       return !!s && g.clientWidth > 600 && s.clientWidth === g.clientWidth; }"""
     page.until(lambda: page.tab.evaluate(filled), note="the figure in full width")
     aligned = "() => [...document.querySelectorAll('.labkit-table td')].map(e => getComputedStyle(e).textAlign)"
-    assert set(page.tab.evaluate(aligned)) == {"left"}  # JupyterLab's own rule says right
+    # JupyterLab's own rule says right.
+    page.until(lambda: set(page.tab.evaluate(aligned)) == {"left"}, note="the table's columns")
     assert page.errors == []
 
 
@@ -202,7 +208,8 @@ def test_knobs_that_restart_the_engine(open_notebook, lab):
     page.until(lambda: any("mtp 1/1/2" in n for n in page.notes()), note="the slider at 1")
     page.press("Run")
     done(page)
-    assert {t["name"].split(" \u25cf")[0] for t in page.measured(0)} == {"plain", "mtp 1/1/2"}
+    both = {"plain", "mtp 1/1/2"}
+    page.until(lambda: {t["name"].split(" \u25cf")[0] for t in page.measured(0)} == both, note="both arms")
 
     # Back at the queued setting: measured meanwhile, shown at once.
     steps.focus()
@@ -213,21 +220,28 @@ def test_knobs_that_restart_the_engine(open_notebook, lab):
 
     plot = tab.locator(".js-plotly-plot").nth(1)
     plot.scroll_into_view_if_needed()
-    tab.wait_for_timeout(500)
-    point = plot.locator(".scatterlayer .point").last.bounding_box()
-    tab.mouse.move(point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
     hover = plot.locator(".hoverlayer .hovertext")
-    hover.wait_for(timeout=10_000)
-    assert re.search(r"TPOT of the slower / TPOT of the faster.*ms.*ms", hover.first.evaluate("e => e.textContent"))
+
+    def explained():
+        point = plot.locator(".scatterlayer .point").last.bounding_box()
+        middle = point["x"] + point["width"] / 2, point["y"] + point["height"] / 2
+        tab.mouse.move(middle[0] + 40, middle[1] + 40)
+        tab.mouse.move(*middle)
+        return hover.first.evaluate("e => e.textContent") if hover.count() else ""
+
+    formula = r"TPOT of the slower / TPOT of the faster.*ms.*ms"
+    page.until(lambda: re.search(formula, explained()), note="the formula with its numbers")
 
     plot = tab.locator(".js-plotly-plot").nth(0)
     plot.scroll_into_view_if_needed()
+    ranges = "() => ['xaxis', 'yaxis'].map(a => document.querySelector('.js-plotly-plot').layout[a].range)"
+    whole = tab.evaluate(ranges)
     area = plot.locator(".nsewdrag").first.bounding_box()
     tab.mouse.move(area["x"] + 50, area["y"] + 30)
     tab.mouse.down()
     tab.mouse.move(area["x"] + 300, area["y"] + 120, steps=5)
     tab.mouse.up()
-    ranges = "() => ['xaxis', 'yaxis'].map(a => document.querySelector('.js-plotly-plot').layout[a].range)"
+    page.until(lambda: tab.evaluate(ranges) != whole, note="the zoom")
     tab.wait_for_timeout(500)
     zoomed = tab.evaluate(ranges)
     page.press("Measure again")
@@ -237,7 +251,8 @@ def test_knobs_that_restart_the_engine(open_notebook, lab):
 
     other = open_notebook("03_humming")
     assert other.run_all(120) == []
-    assert any("05_mtp.ipynb" in n and "owns an engine at http" in n for n in other.notes())
+    owned = "owns an engine at http"
+    other.until(lambda: any("05_mtp.ipynb" in n and owned in n for n in other.notes()), note="the owner's name")
     other.press("Measure again")  # Run has nothing to do where the test above measured
     other.until(lambda: other.tab.locator("[role=alert]").count(), timeout_s=30, note="the refusal")
     told = other.tab.locator("[role=alert]").first.inner_text()

@@ -136,6 +136,24 @@ def test_a_run_says_what_it_found_and_the_block_of_text_follows(quick, pool):
     assert not front.strip.start_button.disabled and front.strip.stop_button.disabled
 
 
+def test_the_end_is_said_when_everything_it_points_to_is_there(quick, pool):
+    front = front_of(Baseline(**quick), pool)
+    front.part("summary")
+    seen = []
+
+    def look(change):
+        if "done in" in change["new"]:
+            drawn = [t["name"] for t in front.board.figures[0]["data"]]
+            seen.append((front.lines.value, front.block.value, front.strip.state.value, drawn))
+
+    front.doing.observe(look, "value")
+    front._start()
+    finish(front)
+    ((table, block, strip, drawn),) = seen
+    assert "● measured" in table and "● measured" in block and "running: baseline" in strip
+    assert any("measured" in name for name in drawn)
+
+
 def test_doubts_stand_apart_from_findings(quick, pool):
     front = front_of(Baseline(**quick), pool)
     front._start()
