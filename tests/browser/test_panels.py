@@ -219,14 +219,15 @@ def test_knobs_that_restart_the_engine(open_notebook, lab):
     page.until(lambda: any("mtp 5/1/6" in t["name"] for t in page.measured(0)), note="the kept result in the figure")
 
     plot = tab.locator(".js-plotly-plot").nth(1)
-    plot.scroll_into_view_if_needed()
     hover = plot.locator(".hoverlayer .hovertext")
 
     def explained():
+        plot.scroll_into_view_if_needed()
         point = plot.locator(".scatterlayer .point").last.bounding_box()
         middle = point["x"] + point["width"] / 2, point["y"] + point["height"] / 2
         tab.mouse.move(middle[0] + 40, middle[1] + 40)
         tab.mouse.move(*middle)
+        tab.wait_for_timeout(400)  # plotly draws a hover when the mouse has rested
         return hover.first.evaluate("e => e.textContent") if hover.count() else ""
 
     formula = r"TPOT of the slower / TPOT of the faster.*ms.*ms"
