@@ -77,6 +77,7 @@ class ModelConfig:
                 self.kv_lora_rank == 128 and 2 * self.head_dim == 128,
                 "128, with heads of 64: each head's up-projection is then one scale block",
             ),
+            ("qk_rope_head_dim", self.qk_rope_head_dim % 32 == 0, "a multiple of 32"),
             ("vocab_size", self.vocab_size % 32 == 0, "a multiple of 32"),
             ("score_function", raw.get("score_function", "sigmoid") == "sigmoid", "sigmoid"),
             ("q_lora_rank", raw.get("q_lora_rank") is None, "null"),

@@ -29,7 +29,7 @@
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 _Static_assert(HIDDEN % 128 == 0 && INTER % 128 == 0 && SHARED_INTER % 16 == 0 && DENSE_INTER % 16 == 0, "packed tiles");
 _Static_assert(HEAD_DIM % (4 * VL) == 0 || HEAD_DIM % VL == 0, "KDA columns");
-_Static_assert(LATENT % 16 == 0 && KV_RANK % 32 == 0 && VOCAB % 16 == 0, "vectors");
+_Static_assert(LATENT % 32 == 0 && KV_RANK % 32 == 0 && VOCAB % 16 == 0, "vectors");
 
 // Tokens of one pass, as a tree over the committed past: a chain for plain decode and prefill.
 typedef struct {

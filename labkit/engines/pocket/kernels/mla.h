@@ -29,15 +29,26 @@ static int ancestors(const Pass *pass, int t, int *slot) {
     return n;
 }
 
-#define KEYS 2      // keys, and latent columns, in flight at once: enough sums to hide the multiply-add's latency
+#define KEYS 2      // keys in flight at once: with all heads, enough sums to hide the multiply-add's latency
+
+// A cache entry holds its values in the order that bf16_0 and bf16_1 take apart: of every 2 VL, i and i + VL side by side.
+INLINE void write_entry(uint16_t *to, const float *entry) {
+    for (int c = 0; c < LATENT; c += 2 * VL)
+        for (int i = 0; i < VL; i++) to[c + 2 * i] = to_bf16(entry[c + i]), to[c + 2 * i + 1] = to_bf16(entry[c + VL + i]);
+}
 
 INLINE void scores_of(const uint16_t *const *key, const float *query, float score[HEADS][BLOCK_KEYS], int j, const int n) {
     vf s[KEYS * HEADS];
     UNROLL for (int i = 0; i < n * HEADS; i++) s[i] = vf_zero();
-    for (int c = 0; c < LATENT; c += VL) {
-        vf w[KEYS];
-        UNROLL for (int k = 0; k < n; k++) w[k] = vf_from_bf16(key[j + k] + c);
-        UNROLL for (int i = 0; i < n * HEADS; i++) s[i] = vf_fma(w[i % n], vf_load(query + i / n * LATENT + c), s[i]);
+    for (int c = 0; c < LATENT; c += 2 * VL) {
+        vi q[KEYS];
+        UNROLL for (int k = 0; k < n; k++) q[k] = vi_load(key[j + k] + c);
+        UNROLL for (int half = 0; half < 2; half++)
+            UNROLL for (int h = 0; h < HEADS; h++) {
+                vf x = vf_load(query + h * LATENT + c + half * VL);
+                PIN(x);
+                UNROLL for (int k = 0; k < n; k++) s[h * n + k] = vf_fma(half ? bf16_1(q[k]) : bf16_0(q[k]), x, s[h * n + k]);
+            }
     }
     UNROLL for (int i = 0; i < n * HEADS; i++) score[i / n][j + i % n] = vf_sum(s[i]);
 }
@@ -49,11 +60,10 @@ static void attend_block(Room *room, int t, const uint16_t *const *key, int n, c
     for (; j + KEYS <= n; j += KEYS) scores_of(key, query, score, j, KEYS);
     for (; j < n; j++) scores_of(key, query, score, j, 1);
     for (int h = 0; h < HEADS; h++) {
-        float top = room->attn_max[t][h];
-        for (j = 0; j < n; j++) top = score[h][j] > top ? score[h][j] : top;
         for (j = n; j < BLOCK_KEYS; j++) score[h][j] = -INFINITY;
-        const float fade = expf(room->attn_max[t][h] - top);
-        vf mass = vf_zero();
+        vf most = vf_set1(room->attn_max[t][h]), mass = vf_zero();
+        for (j = 0; j < BLOCK_KEYS; j += VL) most = vf_max(most, vf_load(score[h] + j));
+        const float top = vf_largest(most), fade = expf(room->attn_max[t][h] - top);
         for (j = 0; j < BLOCK_KEYS; j += VL) {
             vf w = vf_exp(vf_load(score[h] + j) - vf_set1(top));
             mass += w;
@@ -69,7 +79,8 @@ static void attend_block(Room *room, int t, const uint16_t *const *key, int n, c
         UNROLL for (int h = 0; h < HEADS; h++)
             s[2 * h] = vf_load(room->attn_sum[t][h] + c), s[2 * h + 1] = vf_load(room->attn_sum[t][h] + c + VL);
         for (j = 0; j < n; j++) {
-            vf a = vf_from_bf16(key[j] + c), b = vf_from_bf16(key[j] + c + VL);
+            const vi q = vi_load(key[j] + c);
+            const vf a = bf16_0(q), b = bf16_1(q);
             UNROLL for (int h = 0; h < HEADS; h++) {
                 s[2 * h] = vf_fma(vf_set1(score[h][j]), a, s[2 * h]);
                 s[2 * h + 1] = vf_fma(vf_set1(score[h][j]), b, s[2 * h + 1]);
@@ -113,7 +124,7 @@ static void cache_latents(Engine *e, int layer, uint16_t *cache) {
         rms_norm(y, floats(e, layer, SLOT_KV_NORM), 1.0f, entry, KV_RANK);
         memcpy(entry + KV_RANK, y + KV_RANK, ROPE_DIM * 4);
         rotate(e, entry + KV_RANK, t);
-        for (int i = 0; i < LATENT; i++) to[i] = to_bf16(entry[i]);
+        write_entry(to, entry);
     }
 }
 

@@ -44,7 +44,10 @@ def test_not_a_model_folder(copy, name):
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("architectures", ["LlamaForCausalLM"]), ("hidden_size", 100), ("q_lora_rank", 64), ("n_group", 4)],
+    [
+        ("architectures", ["LlamaForCausalLM"]), ("hidden_size", 100), ("q_lora_rank", 64), ("n_group", 4),
+        ("qk_rope_head_dim", 16), ("kv_lora_rank", 64), ("vocab_size", 100), ("head_dim", 32),
+    ],  # fmt: skip
 )
 def test_models_it_cannot_run(copy, key, value):
     raw = json.loads((copy / "config.json").read_text())
