@@ -11,7 +11,7 @@ INLINE void fetch(const void *p, size_t bytes) {
 }
 
 typedef struct {
-    const uint8_t *w;       // tiles, one after another
+    const uint8_t *w;       // tiles, one after another; the byte before them is read too (see simd.h) and is not used
     const float *scale;     // [tiles][k / 128] for SCALE_BLOCK, [rows] for SCALE_ROW
     int tiles, k;
 } Mat;
@@ -56,7 +56,7 @@ INLINE void fp8_tiles(const uint8_t *w, const float *scale, const int mode, int 
             if (M <= 2) {       // many tiles, few tokens: decode a vector, use it up
 #define ONE_VECTOR(v) if (v < T * NV) {                                                                              \
                 vf f[4];                                                                                             \
-                fp8_decode(vi_load(at + v / NV * tile + v % NV * VL * 4), f);                                        \
+                fp8_decode(at + v / NV * tile + v % NV * VL * 4, f);                                                 \
                 UNROLL for (int m = 0; m < M; m++) {                                                                 \
                     vf s = vf_fma(f[0], vf_set1(xk[m * ldx]), sum[m * T * NV + v]);                                  \
                     s = vf_fma(f[1], vf_set1(xk[m * ldx + 1]), s);                                                   \
@@ -69,15 +69,15 @@ INLINE void fp8_tiles(const uint8_t *w, const float *scale, const int mode, int 
             } else {            // one tile, several tokens: an activation is broadcast once for all vectors
                 vi q[NV * 2];
                 vf f[NV * 2];
-                VECTORS q[v] = fp8_first(vi_load(at + v / NV * tile + v % NV * VL * 4));
-                VECTORS f[v] = fp8_0(q[v]);
+                VECTORS q[v] = fp8_pair(at + v / NV * tile + v % NV * VL * 4);
+                VECTORS f[v] = fp8_upper(q[v]);
                 FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx]), sum[i]);
-                VECTORS f[v] = fp8_1(q[v]);
+                VECTORS f[v] = fp8_lower(q[v]);
                 FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx + 1]), sum[i]);
-                VECTORS q[v] = fp8_second(vi_load(at + v / NV * tile + v % NV * VL * 4));
-                VECTORS f[v] = fp8_2(q[v]);
+                VECTORS q[v] = fp8_pair(at - 1 + v / NV * tile + v % NV * VL * 4);
+                VECTORS f[v] = fp8_upper(q[v]);
                 FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx + 2]), sum[i]);
-                VECTORS f[v] = fp8_3(q[v]);
+                VECTORS f[v] = fp8_lower(q[v]);
                 FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx + 3]), sum[i]);
             }
         }

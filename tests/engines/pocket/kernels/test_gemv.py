@@ -72,6 +72,20 @@ def test_tokens_do_not_change_each_other(kernels, variant, kind):
         assert np.array_equal(run(library, kind, packed, scale, x[:m], 208), alone[:m]), m
 
 
+@pytest.mark.parametrize("m", [1, 2, 4])
+def test_the_byte_before_fp8_weights_is_not_used(kernels, variant, m):
+    """It is read, as part of a load that begins one byte early."""
+    library = kernels(variant).library
+    packed, scale, _ = make(FP8_BLOCKS, 48, 128, seed=5)
+    room = np.zeros(64 + packed.nbytes, np.uint8)
+    room[64:] = packed.reshape(-1).view(np.uint8)
+    x = np.random.default_rng(2).standard_normal((m, 128)).astype(np.float32)
+    want = run(library, FP8_BLOCKS, packed, scale, x, 48)
+    for byte in (0, 0x7F, 0xFF):
+        room[:64] = byte
+        assert np.array_equal(run(library, FP8_BLOCKS, room[64:], scale, x, 48), want)
+
+
 def test_fp8_expanded_to_bf16_gives_the_same_numbers(kernels, variant):
     library = kernels(variant).library
     x = np.random.default_rng(2).standard_normal((4, 384)).astype(np.float32)
