@@ -46,7 +46,7 @@ INLINE void scores_of(const uint16_t *const *key, const float *query, float scor
         UNROLL for (int half = 0; half < 2; half++)
             UNROLL for (int h = 0; h < HEADS; h++) {
                 vf x = vf_load(query + h * LATENT + c + half * VL);
-                PIN(x);
+                PIN(x);         // or the compiler loads it once a key, and loads are what runs out first
                 UNROLL for (int k = 0; k < n; k++) s[h * n + k] = vf_fma(half ? bf16_1(q[k]) : bf16_0(q[k]), x, s[h * n + k]);
             }
     }
