@@ -8,9 +8,9 @@ HELP = "this machine, its compiler, its GPU, the engines found, the memory bandw
 
 
 def add_arguments(parser) -> None:
-    """--fresh measures the bandwidth again instead of showing today's figure."""
+    """--fresh measures the bandwidth again, and the better of this figure and today's is kept and shown."""
     parser.add_argument("--threads", type=int, default=1, help="threads that read (default 1, as the pocket engine)")
-    parser.add_argument("--fresh", action="store_true", help="measure the bandwidth again")
+    parser.add_argument("--fresh", action="store_true", help="measure the bandwidth again; the better figure is kept")
 
 
 def main(args) -> int:

@@ -96,8 +96,8 @@ class Experiment:
         """A sentence for each arm that was faster than its floor."""
         return [
             f"{r.name}: TPOT is {r.tpot.value / floor.si:.2f} of its byte floor, which cannot be: the account counts"
-            " bytes never read, or the bandwidth was measured too low (`labkit doctor --fresh` measures it again; then"
-            " restart the kernel). Neither U nor the floor can be trusted here."
+            " bytes that a cache gave or that nobody read, or the bandwidth was measured too low (`labkit doctor"
+            " --fresh` measures it again; then restart the kernel). Neither U nor the floor can be trusted here."
             for r, floor in self.floors_of(results)
             if r.tpot.value < floor.si
         ]

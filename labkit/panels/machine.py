@@ -21,10 +21,8 @@ def bandwidth(machine: str, threads: int = 1) -> Evidence:
         from labkit.measure import probe
 
         found = probe.probe(threads)
-        if found.clock == "cpu":
-            # Others used the cores or the memory meanwhile, which only ever lowers the figure: look once more.
-            found = max(found, probe.probe(threads, fresh=True), key=lambda p: p.bytes_s)
-        return found.evidence()
+        # "cpu": others used the cores meanwhile. Look once more.
+        return (found if found.clock == "wall" else probe.probe(threads, fresh=True)).evidence()
     from labkit import catalog
 
     # A nominal figure is nobody's measurement: what memory sustained is the better roof where it is known.
@@ -33,13 +31,12 @@ def bandwidth(machine: str, threads: int = 1) -> Evidence:
 
 
 def look_again(threads: int = 1) -> Evidence:
-    """Probe this machine's memory once more, and keep the better figure: what disturbs a probe only ever lowers it."""
+    """Probe this machine's memory once more; the better figure counts from now on."""
     from labkit.measure import probe
 
-    known, found = bandwidth("this", threads), probe.probe(threads, fresh=True).evidence()
-    if found.value > known.value:
-        bandwidth.cache_clear()  # the next look finds what the probe has just kept
-    return max(known, found, key=lambda e: e.value)
+    probe.probe(threads, fresh=True)
+    bandwidth.cache_clear()
+    return bandwidth("this", threads)
 
 
 def model_of(params: "Params") -> str:

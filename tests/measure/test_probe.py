@@ -1,5 +1,7 @@
 """The bandwidth probe: plausible on any machine, cached, and labelled when it could not be compiled."""
 
+import dataclasses
+
 import pytest
 
 from labkit.errors import BadInput
@@ -41,9 +43,24 @@ def test_another_loop_does_not_read_what_this_one_kept(small, monkeypatch, tmp_p
     assert probe.probe().measured_unix > first.measured_unix
 
 
-def test_fresh_measures_again(small):
+@pytest.mark.parametrize(("rate", "clock", "counts"), [(2.0, "wall", True), (0.5, "wall", False), (2.0, "cpu", False)])
+def test_another_look_counts_when_it_found_more(small, monkeypatch, rate, clock, counts):
+    """What disturbs a probe only ever lowers it; and the time of a core that others used says less than the clock."""
+    first = dataclasses.replace(probe._measure(1), clock="wall")
+    monkeypatch.setattr(probe, "_measure", lambda threads: first)
+    assert probe.probe() == first
+    other = dataclasses.replace(first, bytes_s=first.bytes_s * rate, clock=clock)
+    monkeypatch.setattr(probe, "_measure", lambda threads: other)
+    assert probe.probe(fresh=True) == (other if counts else first)
+    assert probe.probe() == (other if counts else first)  # and for whoever asks next
+
+
+def test_what_is_too_old_does_not_count(small, monkeypatch):
     first = probe.probe()
-    assert probe.probe(fresh=True).measured_unix > first.measured_unix
+    monkeypatch.setattr(probe, "FRESH_S", {"wall": 0, "cpu": 0})
+    other = dataclasses.replace(first, bytes_s=first.bytes_s / 2)
+    monkeypatch.setattr(probe, "_measure", lambda threads: other)
+    assert probe.probe() == other
 
 
 def test_without_a_compiler_numpy_is_used_and_named(small, monkeypatch):

@@ -199,8 +199,6 @@ def test_a_time_below_its_floor_asks_for_another_look_at_the_memory(parameters, 
     assert "cannot be" in " ".join(e.verdict(fast))
     e.look_again(fast)
     assert looks == [1] and e.bandwidth.value == 40.0
-    now["GB/s"] = 10.0  # a worse look does not replace a better one
-    assert machine.look_again().value == 40.0 and e.bandwidth.value == 40.0
 
 
 def test_chains_always_verify_one_more_than_they_draft(parameters):
@@ -321,6 +319,8 @@ def test_what_is_said_of_c_follows_what_was_measured(parameters):
     assert any(s.startswith("c rises from") for s in e.verdict(at(2e-3)))
     assert any(s.startswith("c falls from") for s in e.verdict(at(0.5e-3)))
     assert any("c shows no change" in s for s in e.verdict(at(1e-3)))
+    # 22 MB in 1 ms are more than 10 GB/s: at each context the panel says so.
+    assert [s[:11] for s in e.verdict(at(1e-3)) if "cannot be" in s] == ["plain at 1K", "plain at 2K"]
 
 
 def test_contexts_double_and_bytes_grow_with_them(parameters):

@@ -70,6 +70,9 @@ class LongContext(Experiment):
         config = ladder.rung(self.params.engine, "fp8-head")
         return floors.floor_s(self.account_of(config, context=n).evidence(), self.bandwidth)
 
+    def floors_of(self, results: Mapping[str, Result]) -> list[tuple[Result, Evidence]]:
+        return [(plain, self.floor(n)) for n, plain, _ in self.pairs(results)]
+
     def byte_cost(self, n: int) -> Evidence:
         """c by bytes at a context."""
         config = ladder.rung(self.params.engine, "mtp")
@@ -152,6 +155,7 @@ class LongContext(Experiment):
         out += [
             "Contexts of 32K and more are a group of their own: a gain at 1K promises nothing there, nor the reverse.",
             self._c_moves([(n, cost(m, p)) for n, p, m in pairs if m is not None]),
+            *self.impossible(results),
         ]
         return out
 
