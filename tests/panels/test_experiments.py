@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +13,7 @@ from labkit.engines.pocket import launch
 from labkit.engines.pocket.options import add_flags, from_args
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, Tier
+from labkit.measure.probe import probe as PROBE  # the fixture of these tests puts a fake in its place
 from labkit.panels.experiments.baseline import Baseline
 from labkit.panels.experiments.fallback import Fallback
 from labkit.panels.experiments.fp8_head import Fp8Head
@@ -175,8 +177,7 @@ def test_compiling_has_its_price_in_tokens(parameters):
     assert [t.name for t in rates.data][:2] == ["baseline ◇ derived", "kernels ◇ derived"]
 
 
-def test_a_time_below_its_floor_asks_for_another_look_at_the_memory(parameters, monkeypatch):
-    from labkit.evidence import measured as seen
+def test_a_time_below_its_floor_asks_for_another_look_at_the_memory(parameters, monkeypatch, tmp_path):
     from labkit.measure import probe
     from labkit.panels import machine
 
@@ -185,20 +186,26 @@ def test_a_time_below_its_floor_asks_for_another_look_at_the_memory(parameters, 
     now = {"GB/s": 10.0}
     looks = []
 
-    def again(threads=1, fresh=False):
-        if fresh:
-            looks.append(threads)
-            now["GB/s"] = 40.0
-        return SimpleNamespace(clock="wall", evidence=lambda: seen(now["GB/s"], "GB/s", "test"))
+    def look(threads):
+        looks.append(threads)
+        rate = now["GB/s"] * 1e9
+        return probe.Probe(rate, rate, rate, "wall", 1.0, threads, 1, None, "test", time.time())
 
-    monkeypatch.setattr(probe, "probe", again)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(probe, "probe", PROBE)
+    monkeypatch.setattr(probe, "_measure", look)
     machine.bandwidth.cache_clear()
+    assert e.bandwidth.value == 10.0
+    looks.clear()
+    now["GB/s"] = 40.0
     slow = {n: result(r.arm, 1.0) for n, r in fine.items()}
     e.look_again(slow)
     assert not looks and not e.impossible(slow)
     assert "cannot be" in " ".join(e.verdict(fast))
     e.look_again(fast)
     assert looks == [1] and e.bandwidth.value == 40.0
+    now["GB/s"] = 10.0  # a worse look does not replace a better one
+    assert machine.look_again().value == 40.0 and e.bandwidth.value == 40.0
 
 
 def test_chains_always_verify_one_more_than_they_draft(parameters):
