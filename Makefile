@@ -21,10 +21,12 @@ run: .venv/base
 
 test: .venv/test
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest -m "not slow and not gpu"
 
 test-full: .venv/test
 	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
 	$(BIN)/python -m pytest -m "not gpu"
 
 lab: .venv/base

@@ -210,7 +210,11 @@ def _sources(inputs: tuple[Evidence, ...]) -> str:
 
 
 _OPERATIONS: dict[str, Callable[[float, float], float]] = {
-    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b}
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "/": lambda a, b: a / b,
+}
 
 
 def _combine(sign: str, a: "Evidence | float", b: "Evidence | float") -> Evidence:

@@ -12,8 +12,19 @@ from labkit.errors import BadInput
 
 _DIMENSIONS = {"B": ("B", 1.0), "bit": ("B", 0.125), "s": ("s", 1.0), "FLOP": ("FLOP", 1.0)}
 _COUNTS = {"1", "token", "tok", "step", "param", "question", "expert", "request", "point", "position", "layer"}
-_PREFIXES = {"n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
-             "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30}
+_PREFIXES = {
+    "n": 1e-9,
+    "u": 1e-6,
+    "m": 1e-3,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "P": 1e15,
+    "Ki": 2.0**10,
+    "Mi": 2.0**20,
+    "Gi": 2.0**30,
+}
 _WORDS = {"min": ("s", 60.0), "%": (None, 0.01)}
 _ACCEPTED = "products such as B, GB/s, ms, tok/s, FLOP/B, % or 1"
 

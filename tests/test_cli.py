@@ -8,8 +8,10 @@ import types
 
 import pytest
 
-from labkit import cli, commands
+from labkit import cli
 from labkit.errors import BadInput, LabError
+
+COMMANDS = sorted(m.name for m in pkgutil.iter_modules(cli.__path__) if m.name != "__main__")
 
 
 def run(*argv):
@@ -19,13 +21,13 @@ def run(*argv):
 def test_help_names_every_command():
     out = run("--help")
     assert out.returncode == 0
-    for module in pkgutil.iter_modules(commands.__path__):
-        assert f"\n    {module.name}" in out.stdout
+    for name in COMMANDS:
+        assert f"\n    {name}" in out.stdout
 
 
-@pytest.mark.parametrize("name", sorted(m.name for m in pkgutil.iter_modules(commands.__path__)))
+@pytest.mark.parametrize("name", COMMANDS)
 def test_command_module_has_the_three_parts(name):
-    module = importlib.import_module(f"labkit.commands.{name}")
+    module = importlib.import_module(f"labkit.cli.{name}")
     assert module.HELP and callable(module.add_arguments) and callable(module.main)
 
 
@@ -48,7 +50,7 @@ def test_errors_for_people_become_one_line(monkeypatch, capsys, error, code, tex
 
     broken = types.SimpleNamespace(HELP="always fails", add_arguments=lambda parser: None, main=main)
     monkeypatch.setattr(cli, "_names", lambda: ["broken"])
-    monkeypatch.setitem(sys.modules, "labkit.commands.broken", broken)
+    monkeypatch.setitem(sys.modules, "labkit.cli.broken", broken)
     assert cli.main(["broken"]) == code
     err = capsys.readouterr().err
     assert len(err.strip().splitlines()) == 1 and text in err
@@ -63,7 +65,7 @@ def test_a_reader_that_leaves_early_is_no_error():
     loud = "import sys, types; from labkit import cli\n"
     loud += "def main(args):\n for _ in range(20000): print('x' * 80)\n return 0\n"
     loud += "parts = dict(HELP='', add_arguments=lambda p: 0, main=main)\n"
-    loud += "sys.modules['labkit.commands.loud'] = types.SimpleNamespace(**parts)\n"
+    loud += "sys.modules['labkit.cli.loud'] = types.SimpleNamespace(**parts)\n"
     loud += "cli._names = lambda: ['loud']; sys.exit(cli.main(['loud']))"
     child = subprocess.Popen([sys.executable, "-c", loud], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     child.stdout.close()

@@ -9,8 +9,11 @@ import sys
 def doctor(*argv, **env):
     return subprocess.run(
         [sys.executable, "-m", "labkit.cli", "doctor", *argv],
-        capture_output=True, text=True, timeout=120, env={**os.environ, **env},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **env},
+    )
 
 
 def test_says_what_is_here_and_what_the_memory_sustains():

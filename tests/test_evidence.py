@@ -120,9 +120,20 @@ def test_bad_units(bad):
         Unit.parse(bad)
 
 
-@pytest.mark.parametrize("kwargs", [
-    {"value": float("nan")}, {"value": float("inf")}, {"value": "3"}, {"value": True}, {"source": " "},
-    {"tier": "guess"}, {"low": 1.0}, {"low": 2.0, "high": 3.0}, {"inputs": (3,)}])
+@pytest.mark.parametrize(
+    "kwargs",
+    [
+        {"value": float("nan")},
+        {"value": float("inf")},
+        {"value": "3"},
+        {"value": True},
+        {"source": " "},
+        {"tier": "guess"},
+        {"low": 1.0},
+        {"low": 2.0, "high": 3.0},
+        {"inputs": (3,)},
+    ],
+)
 def test_bad_evidence(kwargs):
     good = {"value": 1.0, "unit": "B", "tier": "measured", "source": "here"}
     assert Evidence(**good).tier is Tier.MEASURED
@@ -130,8 +141,13 @@ def test_bad_evidence(kwargs):
         Evidence(**(good | kwargs))
 
 
-@given(st.tuples(positive, positive, positive), st.tuples(positive, positive, positive), st.sampled_from("+-*/"),
-       st.floats(0, 1), st.floats(0, 1))
+@given(
+    st.tuples(positive, positive, positive),
+    st.tuples(positive, positive, positive),
+    st.sampled_from("+-*/"),
+    st.floats(0, 1),
+    st.floats(0, 1),
+)
 def test_intervals_hold_every_combination(a, b, sign, u, v):
     (al, am, ah), (bl, bm, bh) = sorted(a), sorted(b)
     x, y = measured(am, "B", "x", al, ah), measured(bm, "B", "y", bl, bh)

@@ -59,7 +59,8 @@ def test_saved_parameters_load_to_the_same(tmp_path):
     schema = {"contexts": fields.list_of(fields.integer(1, 1 << 20)), "guess": fields.real(0, 100)}
     params = load_params(
         {"engine": {"engine": "pocket", "fp8_lm_head": True, "env": {"A": 1}}, "contexts": [1, 2], "guess": "1e-1"},
-        also=schema, repeats=2,
+        also=schema,
+        repeats=2,
     )
     assert params.extra == {"contexts": (1, 2), "guess": 0.1} and params.repeats == 2
     dump_params(params, tmp_path / "p.yaml")

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import nbformat
 
-from labkit import report
 from labkit.batch import schema
 from labkit.errors import BadInput, LabError
+from labkit.report import html as report
 
 CELL_TIMEOUT_S = 3600
 
@@ -135,11 +135,17 @@ def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int) -> O
     try:
         with _headless():
             papermill.execute_notebook(
-                str(source), str(target), parameters=values, kernel_name="python3", language="python",
-                execution_timeout=cell_timeout_s, progress_bar=False,
+                str(source),
+                str(target),
+                parameters=values,
+                kernel_name="python3",
+                language="python",
+                execution_timeout=cell_timeout_s,
+                progress_bar=False,
                 extra_arguments=["--IPKernelApp.log_level=ERROR"],
-                stdout_file=sys.stderr, stderr_file=sys.stderr,
-            )  # fmt: skip
+                stdout_file=sys.stderr,
+                stderr_file=sys.stderr,
+            )
     except papermill.PapermillExecutionError as e:
         outcome.status, outcome.error = "failed", f"cell {e.exec_count}: {e.ename}: {e.evalue}"
     except CellTimeoutError:

@@ -27,8 +27,19 @@ from labkit.errors import BadInput
 
 DATA = Path(__file__).parent / "data"
 
-__all__ = ["Catalog", "Machine", "Model", "ModelConfig", "Result", "Source", "catalog", "load_config", "machine",
-           "model", "result"]
+__all__ = [
+    "Catalog",
+    "Machine",
+    "Model",
+    "ModelConfig",
+    "Result",
+    "Source",
+    "catalog",
+    "load_config",
+    "machine",
+    "model",
+    "result",
+]
 
 
 @dataclass(frozen=True)
@@ -65,21 +76,27 @@ def catalog(folder: Path | None = None) -> Catalog:
 @lru_cache(maxsize=8)
 def _load(user_files: tuple[tuple[Path, int], ...]) -> Catalog:
     """The file times are part of the key, so that an edited file is read again."""
-    documents = [(DATA / f"{n}.yaml", read_yaml(DATA / f"{n}.yaml"))
-                 for n in ("sources", "machines", "models", "results")]
+    documents = [
+        (DATA / f"{n}.yaml", read_yaml(DATA / f"{n}.yaml")) for n in ("sources", "machines", "models", "results")
+    ]
     documents += [(f, read_yaml(f)) for f, _ in user_files]
     sources: dict[str, Source] = {}
     for file, document in documents:
-        known = {"sources", "machines", "models", "results", "recipes"} if file.parent == DATA else \
-            {"sources", "machines", "models"}
+        known = (
+            {"sources", "machines", "models", "results", "recipes"}
+            if file.parent == DATA
+            else {"sources", "machines", "models"}
+        )
         if unknown := set(map(str, document)) - known:
             raise BadInput(f"{file.name}: unknown sections", ", ".join(sorted(unknown)), ", ".join(sorted(known)))
         for key, fields in (document.get("sources") or {}).items():
             _add(sources, str(key), source_of(f"{file.name}: sources", fields, str(key)), file, "sources")
     found: dict[str, dict] = {"machines": {}, "models": {}, "results": {}}
-    readers = {"machines": lambda w, f, _: machine_of(w, f, sources),
-               "results": lambda w, f, _: result_of(w, f, sources),
-               "models": lambda w, f, folder: model_of(w, f, sources, folder)}
+    readers = {
+        "machines": lambda w, f, _: machine_of(w, f, sources),
+        "results": lambda w, f, _: result_of(w, f, sources),
+        "models": lambda w, f, folder: model_of(w, f, sources, folder),
+    }
     recipes: list[dict] = []
     for file, document in documents:
         recipes += document.get("recipes") or []
@@ -103,8 +120,12 @@ def _load(user_files: tuple[tuple[Path, int], ...]) -> Catalog:
 
 def _absent_pocket(fields: object, file: Path) -> bool:
     """A checkout without the pocket model's weights still has a catalog; only that id is unknown then."""
-    return file.parent == DATA and isinstance(fields, dict) and "config_path" in fields \
+    return (
+        file.parent == DATA
+        and isinstance(fields, dict)
+        and "config_path" in fields
         and not (DATA / fields["config_path"]).exists()
+    )
 
 
 def _add(entries: dict, key: str, entry: object, file: Path, section: str) -> None:
@@ -114,12 +135,7 @@ def _add(entries: dict, key: str, entry: object, file: Path, section: str) -> No
 
 
 def machine(id: str, folder: Path | None = None) -> Machine:
-    """A machine by id; `this` measures the memory bandwidth of the one that runs the lab. BadInput lists all ids."""
-    if id == "this":
-        # The one look upwards: only the measuring room can know this machine, and only when it is asked for.
-        from labkit.measure import probe
-        sustained = probe.bandwidth()
-        return Machine("this", "this machine", sustained, sustained.source, sustained=sustained)
+    """A machine of the catalog by id; the one at hand, `this`, is `measure.machine.find`'s. BadInput lists all ids."""
     return _find(catalog(folder).machines, "machine", id, ["this"])
 
 
@@ -144,7 +160,7 @@ def load_config(model: str | Path, folder: Path | None = None) -> ModelConfig:
     read = read_config(path)
     # The pocket model reached by its path is still the pocket model, with the formats its engine uses.
     pocket = known.get("pocket")
-    if pocket and Path(read.source).resolve() == (DATA / "../../engines/pocket/weights/config.json").resolve():
+    if pocket and Path(read.source).resolve() == (DATA / "../../pocket/weights/config.json").resolve():
         return pocket.config
     return read
 

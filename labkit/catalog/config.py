@@ -42,8 +42,11 @@ class ModelConfig:
     def need(self, names: Iterable[str]) -> None:
         """BadInput that names every missing field at once."""
         if missing := self.missing(names):
-            raise BadInput(f"{self.name}: missing fields", ", ".join(missing), f"a config.json of {self.architecture} "
-                           "that has them")
+            raise BadInput(
+                f"{self.name}: missing fields",
+                ", ".join(missing),
+                f"a config.json of {self.architecture} that has them",
+            )
 
     def count(self, name: str, default: int | None = None, least: int = 1) -> int:
         """An integer field of at least `least`. BadInput names the field otherwise."""

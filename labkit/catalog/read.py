@@ -18,8 +18,8 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+0123456789."))
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)[eE][-+]?\d+$"), list("-+0123456789.")
+)
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,20 @@ class Entry:
         """{value, unit[, low, high]} as evidence, None when absent."""
         if name not in self.fields:
             return None
-        part = Entry(f"{self.where}: {name}", self.fields[name],
-                     {"value", "unit", "low", "high", "source", "counts", "rounded_to", "precision", "sparse"})
+        part = Entry(
+            f"{self.where}: {name}",
+            self.fields[name],
+            {"value", "unit", "low", "high", "source", "counts", "rounded_to", "precision", "sparse"},
+        )
         try:
-            return Evidence(part.fields.get("value"), part.fields.get("unit", default_unit), tier, source,
-                            part.fields.get("low"), part.fields.get("high"))
+            return Evidence(
+                part.fields.get("value"),
+                part.fields.get("unit", default_unit),
+                tier,
+                source,
+                part.fields.get("low"),
+                part.fields.get("high"),
+            )
         except BadInput as e:
             raise BadInput(f"{self.where}: {name}", self.fields[name], f"a value with a unit ({e})") from None
 
@@ -168,8 +177,11 @@ def machine_of(where: str, fields: object, sources: dict[str, Source]) -> Machin
     if bandwidth is None:
         raise BadInput(f"{e.where}: bandwidth", None, "{value: 273, unit: GB/s}")
     own = e.fields.get("sustained")
-    sustained_source = _source(Entry(f"{e.where}: sustained", own, {"value", "unit", "low", "high", "source"}),
-                               sources) if own is not None else source
+    sustained_source = (
+        _source(Entry(f"{e.where}: sustained", own, {"value", "unit", "low", "high", "source"}), sources)
+        if own is not None
+        else source
+    )
     peaks = []
     for i, p in enumerate(e.fields.get("peaks") or ()):
         peak = Entry(f"{e.where}: peaks[{i}]", {"flops": p}, {"flops"})
@@ -177,10 +189,16 @@ def machine_of(where: str, fields: object, sources: dict[str, Source]) -> Machin
         if not isinstance(p.get("precision"), str) or not isinstance(p.get("sparse"), bool):
             raise BadInput(peak.where, p, "precision: a name and sparse: true or false")
         peaks.append(Peak(value, p["precision"], p["sparse"]))
-    return Machine(e.text("id"), e.text("name"), bandwidth, source,
-                   _positive(e, "memory", e.evidence("memory", Tier.SPEC, source), "GB"),
-                   _positive(e, "sustained", e.evidence("sustained", Tier.REPORTED, sustained_source), "GB/s"),
-                   tuple(peaks), e.text("note", ""))
+    return Machine(
+        e.text("id"),
+        e.text("name"),
+        bandwidth,
+        source,
+        _positive(e, "memory", e.evidence("memory", Tier.SPEC, source), "GB"),
+        _positive(e, "sustained", e.evidence("sustained", Tier.REPORTED, sustained_source), "GB/s"),
+        tuple(peaks),
+        e.text("note", ""),
+    )
 
 
 def model_of(where: str, fields: object, sources: dict[str, Source], folder: Path) -> Model:
@@ -199,8 +217,11 @@ def model_of(where: str, fields: object, sources: dict[str, Source], folder: Pat
     else:
         read = read_config((folder / e.text("config_path")).resolve(), e.text("id"))
         config = ModelConfig(read.fields, e.text("id"), source, formats)
-    part = Entry(f"{e.where}: published", e.fields.get("published") or {},
-                 {"total_parameters", "active_parameters", "checkpoint"})
+    part = Entry(
+        f"{e.where}: published",
+        e.fields.get("published") or {},
+        {"total_parameters", "active_parameters", "checkpoint"},
+    )
     published, notes = {}, {}
     for name, value in part.fields.items():
         own = sources.get(value.get("source")) if isinstance(value, dict) else None
@@ -216,9 +237,17 @@ def result_of(where: str, fields: object, sources: dict[str, Source]) -> Result:
     load.text("name")
     names = e.fields.get("metrics")
     metrics = Entry(f"{where}: metrics", names, set(names or ()))
-    return Result(e.text("id"), e.text("title"), e.text("model"), e.text("machine"), dict(load.fields), source,
-                  {m: metrics.evidence(m, Tier.REPORTED, source) for m in metrics.fields},
-                  e.fields.get("rung"), e.text("note", ""))
+    return Result(
+        e.text("id"),
+        e.text("title"),
+        e.text("model"),
+        e.text("machine"),
+        dict(load.fields),
+        source,
+        {m: metrics.evidence(m, Tier.REPORTED, source) for m in metrics.fields},
+        e.fields.get("rung"),
+        e.text("note", ""),
+    )
 
 
 def published_of(where: str, fields: object, sources: dict[str, Source], reasons: dict[str, str]) -> Published:
@@ -235,8 +264,15 @@ def published_of(where: str, fields: object, sources: dict[str, Source], reasons
     reason = e.fields.get("reason")
     if reason is not None and reason not in reasons:
         raise BadInput(f"{where}: reason", reason, ", ".join(reasons))
-    return Published(e.text("name"), figure, unit, _source(e, sources), within, e.text("assumptions", ""),
-                     " ".join(reasons[reason].split()) if reason else "")
+    return Published(
+        e.text("name"),
+        figure,
+        unit,
+        _source(e, sources),
+        within,
+        e.text("assumptions", ""),
+        " ".join(reasons[reason].split()) if reason else "",
+    )
 
 
 def _source(e: Entry, sources: dict[str, Source]) -> str:

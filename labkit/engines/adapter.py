@@ -1,14 +1,16 @@
 """What an engine must tell the lab so that process.py can run it: a small module of its own with three names.
 
-    command(config, port) -> Launch     the command line and the environment it adds
-    PHASES: list[Phase]                 what start-up goes through, in order; the last one's line means "ready"
-    explain(log) -> str | None          a known failure in the log as one line that says what to do
-    PICKS_PORT: bool = False            True when port 0 works and the ready line names the port (group "url")
+command(config, port) -> Launch     the command line and the environment it adds
+PHASES: list[Phase]                 what start-up goes through, in order; the last one's line means "ready"
+explain(log) -> str | None          a known failure in the log as one line that says what to do
+PICKS_PORT: bool = False            True when port 0 works and the ready line names the port (group "url")
 """
 
 import importlib
 from dataclasses import dataclass, field
 from types import ModuleType
+
+_MODULES = {"pocket": "pocket", "sglang": "sglang.launch"}
 
 
 @dataclass(frozen=True)
@@ -38,4 +40,4 @@ class Phase:
 
 def adapter(engine: str) -> ModuleType:
     """The launch module of an engine; only the one that is used is imported."""
-    return importlib.import_module(f"labkit.engines.{engine}.launch")
+    return importlib.import_module(f"labkit.engines.{_MODULES[engine]}")

@@ -90,7 +90,7 @@ class EngineConfig:
         out["env"] = dict(self.env)
         return {k: list(v) if isinstance(v, tuple) else v for k, v in out.items()}
 
-    def but(self, **changes: object) -> "EngineConfig":
+    def replace(self, **changes: object) -> "EngineConfig":
         """A validated copy with some fields changed."""
         spec = changes.get("speculative")
         if isinstance(spec, Speculative):

@@ -43,7 +43,7 @@ def rung(config: EngineConfig, which: str) -> EngineConfig:
     if config.engine not in _MOE:
         raise BadInput("engine", config.engine, "pocket or sglang: an attached server cannot be moved between rungs")
     at = RUNGS.index(which)
-    return config.but(
+    return config.replace(
         moe_runner_backend=_MOE[config.engine]["tuned" if at >= 1 else "baseline"],
         fp8_lm_head=at >= 2,
         # The published baseline of SGLang computes its head with FP32 output; the FP8 head replaces it.

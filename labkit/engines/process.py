@@ -108,9 +108,13 @@ class EngineProcess:
     def launch_record(self) -> dict:
         """What a record says about how this engine came to run; holds no secret."""
         return {
-            "argv": self.launch.argv, "env": self.launch.env, "command_prefix": list(self.config.command_prefix),
-            "command": command_line(self.config, self.launch), "log": self.log_path.name,
-            "start_seconds": round(self.start_seconds, 3), "phases": [[n, round(s, 3)] for n, s in self.phases],
+            "argv": self.launch.argv,
+            "env": self.launch.env,
+            "command_prefix": list(self.config.command_prefix),
+            "command": command_line(self.config, self.launch),
+            "log": self.log_path.name,
+            "start_seconds": round(self.start_seconds, 3),
+            "phases": [[n, round(s, 3)] for n, s in self.phases],
             "started_unix": self.started_unix,
         }
 
@@ -146,14 +150,24 @@ class EngineProcess:
         how = "" if code is None else f" (killed by signal {-code})" if code < 0 else f" (exit code {code})"
         explanation = self._explain("\n".join(tail(self.log_path, 400))) or _by_signal(code)
         return EngineFailed(
-            f"{self.config.engine}: {what}{how}", phase=phase, returncode=code, explanation=explanation, tail=lines,
+            f"{self.config.engine}: {what}{how}",
+            phase=phase,
+            returncode=code,
+            explanation=explanation,
+            tail=lines,
             log=self.log_path,
         )
 
 
 def start(
-    config: EngineConfig, run_dir: str | Path, on_event: Callable[[Event], None] | None = None, *, beside: bool = False,
-    cancel: threading.Event | None = None, launcher: ModuleType | None = None, timeout_scale: float = 1.0,
+    config: EngineConfig,
+    run_dir: str | Path,
+    on_event: Callable[[Event], None] | None = None,
+    *,
+    beside: bool = False,
+    cancel: threading.Event | None = None,
+    launcher: ModuleType | None = None,
+    timeout_scale: float = 1.0,
     grace_s: float = GRACE_S,
 ) -> EngineProcess | Attached:
     """Start the configured engine (or attach) and return when it is ready and has answered /health.
@@ -204,8 +218,13 @@ def _start_once(config, run_dir, tell, cancel, module, key, timeout_scale, grace
     if secret is not None:
         raise LabError(f"the launch environment would record {secret}: secrets go through api_key_env")
     engine = EngineProcess(
-        config, recorded, log_path, config.url or f"http://{_reachable(config.host)}:{port}", api_key=key,
-        _explain=getattr(module, "explain", lambda log: None), _grace_s=grace_s,
+        config,
+        recorded,
+        log_path,
+        config.url or f"http://{_reachable(config.host)}:{port}",
+        api_key=key,
+        _explain=getattr(module, "explain", lambda log: None),
+        _grace_s=grace_s,
     )
     tell(Event("command", command_line(config, recorded), 0.0))
     argv = [key if key is not None and a == f"${config.api_key_env}" else a for a in recorded.argv]
@@ -228,12 +247,19 @@ def _watcher(config, argv, env, log_path, key, grace_s) -> subprocess.Popen:
     if config.command_prefix:
         argv = remote.wrap(config.command_prefix, argv, env)
     spec = {
-        "argv": argv, "env": {**os.environ, **env}, "log": str(log_path), "secrets": [key] if key else [],
-        "grace_s": grace_s, "keep_stdin": bool(config.command_prefix),
+        "argv": argv,
+        "env": {**os.environ, **env},
+        "log": str(log_path),
+        "secrets": [key] if key else [],
+        "grace_s": grace_s,
+        "keep_stdin": bool(config.command_prefix),
     }
     watch = subprocess.Popen(
-        [sys.executable, "-m", "labkit.engines.watch"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL, start_new_session=True,
+        [sys.executable, "-m", "labkit.engines.watch"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         watch.stdin.write(json.dumps(spec).encode() + b"\n")
@@ -406,9 +432,13 @@ def _end() -> None:
 
 def _described(engine: EngineProcess) -> dict:
     return {
-        "url": engine.url, "pid": engine.pid, "ready": engine.start_seconds > 0,
-        "engine": engine.config.engine, "digest": engine.config.digest(),
-        "log": str(engine.log_path), "started_unix": engine.started_unix,
+        "url": engine.url,
+        "pid": engine.pid,
+        "ready": engine.start_seconds > 0,
+        "engine": engine.config.engine,
+        "digest": engine.config.digest(),
+        "log": str(engine.log_path),
+        "started_unix": engine.started_unix,
     }
 
 

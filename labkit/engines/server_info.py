@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 from labkit.engines.config import SECRET_NAME
 
 # Fields of SGLang 0.5.23's ServerArgs and of the pocket engine that say what is being measured.
-ALLOWED = frozenset("""
+ALLOWED = frozenset(
+    """
     engine version model_path served_model_name tokenizer_path load_format dtype quantization context_length
     model_name weights_provenance weights_sha256 provenance
     moe_runner_backend moe_a2a_backend flashinfer_mxfp4_moe_precision fp8_gemm_runner_backend fp4_gemm_runner_backend
@@ -25,11 +26,14 @@ ALLOWED = frozenset("""
     cuda_graph_backend_prefill disable_shared_experts_fusion disable_flashinfer_autotune enable_torch_compile
     tp_size dp_size ep_size pp_size device host port status pid started_unix startup_seconds
     internal_states
-""".split())
-_STATES = frozenset("""
+""".split()
+)
+_STATES = frozenset(
+    """
     avg_spec_accept_length last_gen_throughput memory_usage step_time_dict effective_max_running_requests_per_dp
     max_running_requests requests running tokens
-""".split())
+""".split()
+)
 _FLAG = re.compile(r"(--(?:admin-)?api-key|--ssl-keyfile-password)([ =]+)(\S+)")
 _NAMED = re.compile(
     r"""(["']?\b(?:[a-z]+_)*(?:api_key|secret|password|passwd)["']?\s*[=:]\s*)(["'])((?:(?!\2).)+)\2""", re.IGNORECASE

@@ -45,8 +45,12 @@ def main() -> int:
     log = _Log(spec["log"], spec["secrets"])
     try:
         child = subprocess.Popen(
-            spec["argv"], env=spec["env"], stdin=subprocess.PIPE if spec["keep_stdin"] else subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, process_group=0,
+            spec["argv"],
+            env=spec["env"],
+            stdin=subprocess.PIPE if spec["keep_stdin"] else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            process_group=0,
             preexec_fn=(lambda: libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)) if libc is not None else None,
         )
     except OSError as e:

@@ -19,19 +19,31 @@ def two_accounts(short: Simple, account: Account) -> go.Figure:
     low = 1 - short.total_bytes / account.total_bytes
     figure = new(
         f"The simple account is {abs(low):.0%} too {'low' if low > 0 else 'high'}: what it misses",
-        y="GB per step ◇ derived", height=440,
+        y="GB per step ◇ derived",
+        height=440,
         alt=f"Simple account {short.total_bytes / 1e9:.3g} GB, per-tensor account {account.total_bytes / 1e9:.3g} GB. "
-        + "; ".join(f"{name} {off / 1e9:+.2g} GB" for name, off in steps) + ".")
+        + "; ".join(f"{name} {off / 1e9:+.2g} GB" for name, off in steps)
+        + ".",
+    )
     names = ["simple account", *(name for name, _ in steps), "per-tensor account"]
     values = [short.total_bytes, *(off for _, off in steps), account.total_bytes]
     figure.add_waterfall(
-        x=[_wrap(n) for n in names], y=[v / 1e9 for v in values],
+        x=[_wrap(n) for n in names],
+        y=[v / 1e9 for v in values],
         measure=["absolute", *["relative"] * len(steps), "total"],
-        text=[f"{v / 1e9:.2f}" if n in (names[0], names[-1]) else f"{v / 1e9:+.2f}"
-              for n, v in zip(names, values, strict=True)],
-        textposition="outside", increasing_marker_color=SERIES[1].colour, decreasing_marker_color=GREEN,
-        totals_marker_color=SERIES[0].colour, connector_line_color=INK, showlegend=False, cliponaxis=False,
-        hovertemplate="%{x}: %{text} GB<extra>◇ derived</extra>")
+        text=[
+            f"{v / 1e9:.2f}" if n in (names[0], names[-1]) else f"{v / 1e9:+.2f}"
+            for n, v in zip(names, values, strict=True)
+        ],
+        textposition="outside",
+        increasing_marker_color=SERIES[1].colour,
+        decreasing_marker_color=GREEN,
+        totals_marker_color=SERIES[0].colour,
+        connector_line_color=INK,
+        showlegend=False,
+        cliponaxis=False,
+        hovertemplate="%{x}: %{text} GB<extra>◇ derived</extra>",
+    )
     figure.update_xaxes(tickangle=0, tickfont_size=11)
     figure.update_yaxes(range=[0, 1.15 * max(account.total_bytes, short.total_bytes) / 1e9])
     return figure
@@ -47,26 +59,35 @@ def _wrap(text: str, width: int = 12) -> str:
     return "<br>".join(lines)
 
 
-def against_context(accounts: Sequence[Account], crossover: float | None, bandwidth: Evidence,
-                    here: int) -> go.Figure:
+def against_context(accounts: Sequence[Account], crossover: float | None, bandwidth: Evidence, here: int) -> go.Figure:
     """Milliseconds of a step's floor by parts over context length; accounts in order of context."""
     xs = [a.context for a in accounts]
     figure = new(
-        "Context: the KV grows, the weights do not", x="tokens of context",
-        y=f"ms a step at least, at {bandwidth.quantity('g')}", height=420,
+        "Context: the KV grows, the weights do not",
+        x="tokens of context",
+        y=f"ms a step at least, at {bandwidth.quantity('g')}",
+        height=420,
         alt=f"At {here} tokens the KV is {_share(accounts, here):.0%} of the step's bytes. "
-        + (f"KV equals the weights at {crossover:,.0f} tokens." if crossover else "KV never equals the weights here."))
-    parts = (("weights", [a.weight_bytes for a in accounts]),
-             ("linear-attention state", [a.state_bytes + a.convolution_bytes for a in accounts]),
-             ("KV read", [a.kv_bytes for a in accounts]))
+        + (f"KV equals the weights at {crossover:,.0f} tokens." if crossover else "KV never equals the weights here."),
+    )
+    parts = (
+        ("weights", [a.weight_bytes for a in accounts]),
+        ("linear-attention state", [a.state_bytes + a.convolution_bytes for a in accounts]),
+        ("KV read", [a.kv_bytes for a in accounts]),
+    )
     for index, (name, sizes) in enumerate(parts):
         if any(sizes):
             figure.add_scatter(
-                x=xs, y=[s / bandwidth.si * 1e3 for s in sizes], stackgroup="step", mode="lines",
-                name=tier_name(name, DERIVED), line=dict(color=SERIES[index].colour, dash=SERIES[index].dash, width=2),
+                x=xs,
+                y=[s / bandwidth.si * 1e3 for s in sizes],
+                stackgroup="step",
+                mode="lines",
+                name=tier_name(name, DERIVED),
+                line=dict(color=SERIES[index].colour, dash=SERIES[index].dash, width=2),
                 customdata=[s / 1e6 for s in sizes],
                 hovertemplate=f"{name} at %{{x:,}} tokens: %{{customdata:.1f}} MB, %{{y:.3g}} ms"
-                "<extra>◇ derived</extra>")
+                "<extra>◇ derived</extra>",
+            )
     _mark(figure, here, "you are here", "left")
     if crossover and xs[0] <= crossover <= xs[-1]:
         _mark(figure, crossover, f"KV = weights at {crossover / 1e3:,.0f}k", "right")
@@ -82,12 +103,22 @@ def _share(accounts: Sequence[Account], here: int) -> float:
 def _mark(figure: go.Figure, x: float, text: str, side: str = "left") -> None:
     """A vertical line with its words beside it, inside the plot; `side` is the end of the words at the line."""
     figure.add_shape(type="line", x0=x, x1=x, xref="x", y0=0, y1=1, yref="paper", line=dict(color=INK, dash="dot"))
-    figure.add_annotation(x=x, xref="x", y=1, yref="paper", text=text, showarrow=False, xanchor=side, yanchor="top",
-                          xshift=4 if side == "left" else -4)
+    figure.add_annotation(
+        x=x,
+        xref="x",
+        y=1,
+        yref="paper",
+        text=text,
+        showarrow=False,
+        xanchor=side,
+        yanchor="top",
+        xshift=4 if side == "left" else -4,
+    )
 
 
-def against_window(verifies: Sequence[Account], rounds: Sequence[RoundBytes], experts: int, top_k: int,
-                   here: int) -> go.Figure:
+def against_window(
+    verifies: Sequence[Account], rounds: Sequence[RoundBytes], experts: int, top_k: int, here: int
+) -> go.Figure:
     """Distinct experts a layer touches over the positions computed together, and what that does to the step's bytes.
 
     verifies: steps of 1, 2, ... positions. rounds: rounds with drafts = positions - 1 (empty without a NEXTN layer).
@@ -96,21 +127,31 @@ def against_window(verifies: Sequence[Account], rounds: Sequence[RoundBytes], ex
     one = verifies[0].total_bytes
     chosen = next(a for a in verifies if a.tokens == here)
     figure = new(
-        "Window: more positions, more experts", x="positions computed together", y="times one position", height=420,
+        "Window: more positions, more experts",
+        x="positions computed together",
+        y="times one position",
+        height=420,
         alt=f"{here} positions touch {chosen.distinct_experts:.1f} distinct experts of {experts} in a layer; the step "
-        f"then reads {chosen.total_bytes / one:.2f} times the bytes of a plain one.")
-    curves = [("distinct experts, if none were shared", [min(experts, m * top_k) / top_k for m in xs], 4),
-              ("distinct experts, independent choices", [a.distinct_experts / top_k for a in verifies], 1),
-              ("bytes of the step", [a.total_bytes / one for a in verifies], 0)]
+        f"then reads {chosen.total_bytes / one:.2f} times the bytes of a plain one.",
+    )
+    curves = [
+        ("distinct experts, if none were shared", [min(experts, m * top_k) / top_k for m in xs], 4),
+        ("distinct experts, independent choices", [a.distinct_experts / top_k for a in verifies], 1),
+        ("bytes of the step", [a.total_bytes / one for a in verifies], 0),
+    ]
     if rounds:
         curves.append(("bytes of a whole draft-and-verify round", [r.c for r in rounds], 2))
     for name, ys, look in curves:
-        xs_here = xs if len(ys) == len(xs) else xs[len(xs) - len(ys):]
+        xs_here = xs if len(ys) == len(xs) else xs[len(xs) - len(ys) :]
         figure.add_scatter(
-            x=xs_here, y=ys, mode="lines+markers", name=tier_name(name, DERIVED),
+            x=xs_here,
+            y=ys,
+            mode="lines+markers",
+            name=tier_name(name, DERIVED),
             line=dict(color=SERIES[look].colour, dash=SERIES[look].dash, width=2),
             marker=dict(symbol=SERIES[look].marker, size=8),
-            hovertemplate=f"{name}, %{{x}} positions: %{{y:.2f}} times one<extra>◇ derived</extra>")
+            hovertemplate=f"{name}, %{{x}} positions: %{{y:.2f}} times one<extra>◇ derived</extra>",
+        )
     _mark(figure, here, f"window {here}")
     figure.update_yaxes(rangemode="tozero")
     figure.update_xaxes(dtick=1 if len(xs) <= 16 else None)
@@ -120,16 +161,27 @@ def against_window(verifies: Sequence[Account], rounds: Sequence[RoundBytes], ex
 def batches(points: Sequence[BatchPoint], bandwidth: Evidence) -> go.Figure:
     """Tokens a second over batch size, all of it analytical."""
     figure = new(
-        f"Batches ({points[0].label})", x="sequences decoded together", y="tok/s at most, all sequences",
-        height=380, alt="; ".join(f"batch {p.batch}: at most {p.tokens_per_s:.0f} tokens a second" for p in points)
-        + f". {points[0].label}.")
+        f"Batches ({points[0].label})",
+        x="sequences decoded together",
+        y="tok/s at most, all sequences",
+        height=380,
+        alt="; ".join(f"batch {p.batch}: at most {p.tokens_per_s:.0f} tokens a second" for p in points)
+        + f". {points[0].label}.",
+    )
     ideal = points[0].tokens_per_s / points[0].batch
-    for name, ys, look in (("if nothing more were read", [p.batch * ideal for p in points], 4),
-                           ("more experts, KV and state for each", [p.tokens_per_s for p in points], 0)):
+    for name, ys, look in (
+        ("if nothing more were read", [p.batch * ideal for p in points], 4),
+        ("more experts, KV and state for each", [p.tokens_per_s for p in points], 0),
+    ):
         figure.add_scatter(
-            x=[p.batch for p in points], y=ys, mode="lines+markers", name=tier_name(name, DERIVED),
-            line=dict(color=SERIES[look].colour, dash=SERIES[look].dash, width=2), marker_symbol=SERIES[look].marker,
-            hovertemplate=f"{name}: %{{y:.4g}} tok/s at batch %{{x}}<extra>◇ analytical, not measured</extra>")
+            x=[p.batch for p in points],
+            y=ys,
+            mode="lines+markers",
+            name=tier_name(name, DERIVED),
+            line=dict(color=SERIES[look].colour, dash=SERIES[look].dash, width=2),
+            marker_symbol=SERIES[look].marker,
+            hovertemplate=f"{name}: %{{y:.4g}} tok/s at batch %{{x}}<extra>◇ analytical, not measured</extra>",
+        )
     figure.update_xaxes(type="log", tickvals=[p.batch for p in points])
     figure.update_yaxes(type="log")
     return figure
@@ -139,16 +191,26 @@ def split(curve: Sequence[Split], stated: float, gain: float) -> go.Figure:
     """The same gain as fewer bytes times more bandwidth, over the c that one assumes."""
     at = min(curve, key=lambda s: abs(s.c - stated))
     figure = new(
-        f"One gain of x{gain:.2f}, told by different c", x="assumed c (round over plain step, as bytes)", y="factor",
+        f"One gain of x{gain:.2f}, told by different c",
+        x="assumed c (round over plain step, as bytes)",
+        y="factor",
         height=380,
         alt=f"At c = {at.c:.2f} the gain of {gain:.2f} splits into {at.bytes_factor:.2f} by bytes and "
-        f"{at.bandwidth_factor:.2f} by bandwidth; every other c splits it otherwise, and the product stays.")
-    for name, ys, look in (("fewer bytes a token", [s.bytes_factor for s in curve], 0),
-                           ("more bandwidth", [s.bandwidth_factor for s in curve], 1),
-                           ("their product", [s.bytes_factor * s.bandwidth_factor for s in curve], 2)):
-        figure.add_scatter(x=[s.c for s in curve], y=ys, mode="lines", name=tier_name(name, DERIVED),
-                           line=dict(color=SERIES[look].colour, dash=SERIES[look].dash, width=2),
-                           hovertemplate=f"{name} at c = %{{x:.2f}}: x%{{y:.2f}}<extra>◇ derived</extra>")
+        f"{at.bandwidth_factor:.2f} by bandwidth; every other c splits it otherwise, and the product stays.",
+    )
+    for name, ys, look in (
+        ("fewer bytes a token", [s.bytes_factor for s in curve], 0),
+        ("more bandwidth", [s.bandwidth_factor for s in curve], 1),
+        ("their product", [s.bytes_factor * s.bandwidth_factor for s in curve], 2),
+    ):
+        figure.add_scatter(
+            x=[s.c for s in curve],
+            y=ys,
+            mode="lines",
+            name=tier_name(name, DERIVED),
+            line=dict(color=SERIES[look].colour, dash=SERIES[look].dash, width=2),
+            hovertemplate=f"{name} at c = %{{x:.2f}}: x%{{y:.2f}}<extra>◇ derived</extra>",
+        )
     _mark(figure, stated, f"stated c = {stated:g}")
     figure.update_yaxes(rangemode="tozero")
     return figure
@@ -158,14 +220,22 @@ def tornado(influences: Sequence[Influence], centre: Evidence, swing: float) -> 
     """How far a prediction moves when one input moves by +-swing; bars from low to high, strongest on top."""
     value = centre.value
     figure = new(
-        f"What the floor hangs on: each input ±{swing:.0%}", x=f"ms a step ({centre.badge()})", height=340,
-        alt="; ".join(f"{i.name}: {i.elasticity:+.2f} % for 1 %" for i in influences) + ".")
+        f"What the floor hangs on: each input ±{swing:.0%}",
+        x=f"ms a step ({centre.badge()})",
+        height=340,
+        alt="; ".join(f"{i.name}: {i.elasticity:+.2f} % for 1 %" for i in influences) + ".",
+    )
     shown = list(reversed(influences))
     for name, side, look in (("input lower", "low", 0), ("input higher", "high", 1)):
         figure.add_bar(
-            y=[i.name for i in shown], x=[(getattr(i, side) - value) * 1e3 for i in shown], base=value * 1e3,
-            orientation="h", name=name, hovertext=[hover(centre, i.name) for i in shown],
+            y=[i.name for i in shown],
+            x=[(getattr(i, side) - value) * 1e3 for i in shown],
+            base=value * 1e3,
+            orientation="h",
+            name=name,
+            hovertext=[hover(centre, i.name) for i in shown],
             marker=dict(color=SERIES[look].colour, pattern=dict(shape="" if look == 0 else "/")),
-            hovertemplate="%{y}, " + name + ": %{x:.4g} ms<extra>◇ derived</extra>")
+            hovertemplate="%{y}, " + name + ": %{x:.4g} ms<extra>◇ derived</extra>",
+        )
     figure.update_layout(barmode="overlay", margin_l=150)
     return figure

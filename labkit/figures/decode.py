@@ -20,7 +20,7 @@ from labkit.figures.theme import (
     new,
     set_alt,
     tier_name,
-)  # fmt: skip
+)
 
 if TYPE_CHECKING:
     from labkit.roofline.account import Account

@@ -64,9 +64,7 @@ def latency_ecdf(items: Sequence[tuple[str, Sequence[float]]], *, title: str = "
         title,
         x="seconds from sending to the last token",
         y="share of requests",
-        alt="; ".join(
-            f"{n}: median {median(v):.2f} s, 95th percentile {at_rank(v, 0.95):.2f} s" for n, v in items
-        )
+        alt="; ".join(f"{n}: median {median(v):.2f} s, 95th percentile {at_rank(v, 0.95):.2f} s" for n, v in items)
         + ".",
     )
     for index, (name, values) in enumerate(items):
@@ -91,9 +89,7 @@ def latency_ecdf(items: Sequence[tuple[str, Sequence[float]]], *, title: str = "
             line=dict(color=look.colour, dash=look.dash, shape="hv"),
             marker=dict(symbol=look.marker, size=5, color=look.colour),
             name=tier_name(name, "measured"),
-            hovertemplate=f"{name}: "
-            + "%{y:.0%} within %{x:.3f} s<extra>● measured, band ± "
-            + f"{half:.0%}</extra>",
+            hovertemplate=f"{name}: " + "%{y:.0%} within %{x:.3f} s<extra>● measured, band ± " + f"{half:.0%}</extra>",
         )
     figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
     figure.update_xaxes(rangemode="tozero")
@@ -166,10 +162,13 @@ def starts(items: Sequence[tuple[str, float, float | None]], *, title: str = "St
     parts = (("compiling", [c or 0.0 for _, _, c in items], ""), ("loading and the rest", rest, "/"))
     for label, seconds, shape in parts:
         figure.add_bar(
-            x=names, y=seconds, name=tier_name(label, "measured"), marker_pattern_shape=shape,
+            x=names,
+            y=seconds,
+            name=tier_name(label, "measured"),
+            marker_pattern_shape=shape,
             customdata=[s for _, s, _ in items],
             hovertemplate=f"%{{x}}: {label} %{{y:.2f}} s of %{{customdata:.2f}} s<extra>● measured</extra>",
-        )  # fmt: skip
+        )
     figure.update_layout(barmode="stack")
     return figure
 

@@ -134,9 +134,12 @@ def cost_by_tokens(
         title,
         x="n: tokens verified in a round",
         y="plain steps (c) or tokens (a)",
-        alt="c by n: " + "; ".join(f"{n}: {c.value:.2f}" for n, c in measured) + ". By bytes alone: "
-        + "; ".join(f"{n}: {c.value:.2f}" for n, c in by_bytes) + ".",
-    )  # fmt: skip
+        alt="c by n: "
+        + "; ".join(f"{n}: {c.value:.2f}" for n, c in measured)
+        + ". By bytes alone: "
+        + "; ".join(f"{n}: {c.value:.2f}" for n, c in by_bytes)
+        + ".",
+    )
     for items, name, look in (
         (measured, "c from measured times", SERIES[1]),
         (by_bytes, "c by bytes alone", SERIES[5]),
@@ -165,10 +168,12 @@ def speedups(
     figure = new(
         title,
         y="times faster",
-        alt="; ".join([
-            *(f"{n}: {_said(p, m)}" for n, p, m in items if p or m or n not in dict(reported)),
-            *(f"reported elsewhere, {n}: {e.quantity('.3g')}" for n, e in reported),
-        ])
+        alt="; ".join(
+            [
+                *(f"{n}: {_said(p, m)}" for n, p, m in items if p or m or n not in dict(reported)),
+                *(f"reported elsewhere, {n}: {e.quantity('.3g')}" for n, e in reported),
+            ]
+        )
         + ("" if guess is None else f"; your guess: {guess:g}")
         + ".",
     )
@@ -219,16 +224,20 @@ def experts(
         x="positions computed together",
         y="distinct experts read",
         alt="; ".join(
-            f"{m} position{'s' if m > 1 else ''}: expected {e.value:.1f}"
-            + (f", counted {k.value:.1f}" if k else "")
+            f"{m} position{'s' if m > 1 else ''}: expected {e.value:.1f}" + (f", counted {k.value:.1f}" if k else "")
             for m, e, k in rows
         )
         + ".",
     )
     add_points(
-        figure, [m for m, _, _ in rows], [e for _, e, _ in rows], unit="1", name="expected, independent choices",
-        look=SERIES[5], lines=True,
-    )  # fmt: skip
+        figure,
+        [m for m, _, _ in rows],
+        [e for _, e, _ in rows],
+        unit="1",
+        name="expected, independent choices",
+        look=SERIES[5],
+        lines=True,
+    )
     counted = [(m, k) for m, _, k in rows if k is not None]
     if counted:
         add_points(

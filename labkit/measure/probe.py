@@ -20,10 +20,10 @@ SOURCE = Path(__file__).with_name("probe.c")
 FLAGS = ["-O3", "-march=native", "-Wno-psabi", "-shared", "-fPIC"]
 LEAST_BYTES = 256 << 20
 BLOCK = 1 << 20
-PLACES = 3      # allocations: where memory lies can make a fifth of its speed
-PASSES = 8      # undisturbed passes wanted of each
-ROUNDS = 6      # tries of PASSES each to get them on a machine that others use
-CLEAN = 0.97    # CPU time / wall time of a pass from which on nobody else had the core
+PLACES = 3  # allocations: where memory lies can make a fifth of its speed
+PASSES = 8  # undisturbed passes wanted of each
+ROUNDS = 6  # tries of PASSES each to get them on a machine that others use
+CLEAN = 0.97  # CPU time / wall time of a pass from which on nobody else had the core
 FRESH_S = {"wall": 24 * 3600.0, "cpu": 600.0}  # a probe of a busy machine is soon tried again
 
 
@@ -215,7 +215,7 @@ def _library() -> ctypes.CDLL:
 
 
 def _compile(rest: list[str]) -> None:
-    from labkit.engines.pocket.build import find_compiler
+    from labkit.pocket.build import find_compiler
 
     done = subprocess.run([*find_compiler(), *FLAGS, *rest], capture_output=True, text=True, check=False)
     if done.returncode:

@@ -31,8 +31,17 @@ class Arm:
 
 
 def measure(
-    url: str, prompts: Sequence[Prompt], *, arm: str, repeats: int, warmup: int = 2, writer: Writer | None = None,
-    cancel: Event | None = None, api_key: str | None = None, timeout_s: float = 300.0, first_repeat: int = 0,
+    url: str,
+    prompts: Sequence[Prompt],
+    *,
+    arm: str,
+    repeats: int,
+    warmup: int = 2,
+    writer: Writer | None = None,
+    cancel: Event | None = None,
+    api_key: str | None = None,
+    timeout_s: float = 300.0,
+    first_repeat: int = 0,
     on_chunk: Callable[[float, int], None] | None = None,
 ) -> Iterator[dict]:
     """Measure one server: `warmup` requests, then `repeats` passes over `prompts`; yields each measured row.
@@ -43,14 +52,28 @@ def measure(
     yielded. Rows: see labkit.records.schema.
     """
     yield from interleave(
-        [Arm(arm, url, api_key)], prompts, repeats=repeats, warmup=warmup, writer=writer, cancel=cancel,
-        timeout_s=timeout_s, first_repeat=first_repeat, on_chunk=on_chunk,
+        [Arm(arm, url, api_key)],
+        prompts,
+        repeats=repeats,
+        warmup=warmup,
+        writer=writer,
+        cancel=cancel,
+        timeout_s=timeout_s,
+        first_repeat=first_repeat,
+        on_chunk=on_chunk,
     )
 
 
 def interleave(
-    arms: Sequence[Arm], prompts: Sequence[Prompt], *, repeats: int, warmup: int = 2, writer: Writer | None = None,
-    cancel: Event | None = None, timeout_s: float = 300.0, first_repeat: int = 0,
+    arms: Sequence[Arm],
+    prompts: Sequence[Prompt],
+    *,
+    repeats: int,
+    warmup: int = 2,
+    writer: Writer | None = None,
+    cancel: Event | None = None,
+    timeout_s: float = 300.0,
+    first_repeat: int = 0,
     on_chunk: Callable[[float, int], None] | None = None,
 ) -> Iterator[dict]:
     """Measure several running servers with the same prompts, arms alternating request by request (A B, then B A).
@@ -88,13 +111,26 @@ def interleave(
 
 
 def sample(
-    arm: Arm, prompt: Prompt, *, repeat: int, index: int, cancel: Event | None = None, timeout_s: float = 300.0,
+    arm: Arm,
+    prompt: Prompt,
+    *,
+    repeat: int,
+    index: int,
+    cancel: Event | None = None,
+    timeout_s: float = 300.0,
     on_chunk: Callable[[float, int], None] | None = None,
 ) -> dict:
     """One request as one row, never an exception: flush (200 required), generate, cached_tokens = 0 required."""
     row = {
-        "arm": arm.name, "repeat": repeat, "index": index, "workload": prompt.workload, "seed": prompt.seed,
-        "prompt_sha256": prompt_digest(prompt), "status": "ok", "error": None, "started_unix": time.time(),
+        "arm": arm.name,
+        "repeat": repeat,
+        "index": index,
+        "workload": prompt.workload,
+        "seed": prompt.seed,
+        "prompt_sha256": prompt_digest(prompt),
+        "status": "ok",
+        "error": None,
+        "started_unix": time.time(),
         "fixed_length": bool(prompt.sampling.get("ignore_eos")),
     }
     result = client.RequestResult()
@@ -105,9 +141,14 @@ def sample(
             row["error"] = f"/flush_cache answered {row['flush_status']}: another request may be running"
         else:
             result = client.generate(
-                arm.url, text=prompt.text, input_ids=prompt.input_ids,
+                arm.url,
+                text=prompt.text,
+                input_ids=prompt.input_ids,
                 sampling={**prompt.sampling, "max_new_tokens": prompt.max_new_tokens},
-                api_key=arm.api_key, timeout_s=timeout_s, cancel=cancel, on_chunk=on_chunk,
+                api_key=arm.api_key,
+                timeout_s=timeout_s,
+                cancel=cancel,
+                on_chunk=on_chunk,
             )
             if result.cached_tokens:
                 row["status"] = "refused"
@@ -130,14 +171,25 @@ def prompt_digest(prompt: Prompt) -> str:
 
 def _numbers(r: client.RequestResult) -> dict:
     return {
-        "prompt_tokens": r.prompt_tokens, "output_tokens": r.output_tokens, "cached_tokens": r.cached_tokens,
-        "ttft_s": r.ttft_s, "latency_s": r.latency_s, "tpot_s": r.tpot_s, "accept_length": r.accept_length,
-        "verify_ct": r.verify_ct, "correct_drafts": r.correct_drafts, "proposed_drafts": r.proposed_drafts,
-        "histogram": r.histogram, "finish_reason": r.finish_reason,
-        "text_sha256": _digest(r), "thread_cpu_s": r.meta.get("thread_cpu_s"),
-        "server_latency_s": r.meta.get("e2e_latency"), "server_decode_tok_s": r.meta.get("decode_throughput"),
+        "prompt_tokens": r.prompt_tokens,
+        "output_tokens": r.output_tokens,
+        "cached_tokens": r.cached_tokens,
+        "ttft_s": r.ttft_s,
+        "latency_s": r.latency_s,
+        "tpot_s": r.tpot_s,
+        "accept_length": r.accept_length,
+        "verify_ct": r.verify_ct,
+        "correct_drafts": r.correct_drafts,
+        "proposed_drafts": r.proposed_drafts,
+        "histogram": r.histogram,
+        "finish_reason": r.finish_reason,
+        "text_sha256": _digest(r),
+        "thread_cpu_s": r.meta.get("thread_cpu_s"),
+        "server_latency_s": r.meta.get("e2e_latency"),
+        "server_decode_tok_s": r.meta.get("decode_throughput"),
         # Microseconds are finer than any clock jitter here and keep a row small.
-        "chunk_times": [round(t, 6) for t in r.chunk_times], "chunk_tokens": r.chunk_tokens,
+        "chunk_times": [round(t, 6) for t in r.chunk_times],
+        "chunk_tokens": r.chunk_tokens,
     }
 
 

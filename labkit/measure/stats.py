@@ -27,8 +27,12 @@ class Interval:
 
     def as_dict(self) -> dict:
         return {
-            "median": self.median, "low": self.low, "high": self.high,
-            "repeats": self.repeats, "count": self.count, "spread": self.spread,
+            "median": self.median,
+            "low": self.low,
+            "high": self.high,
+            "repeats": self.repeats,
+            "count": self.count,
+            "spread": self.spread,
         }
 
 
@@ -52,8 +56,15 @@ def median_interval(
 
 
 def ratio_interval(
-    top: Sequence[float], top_repeats: Sequence[int], bottom: Sequence[float], bottom_repeats: Sequence[int],
-    *, paired: bool = False, seed: int = 0, level: float = 0.95, draws: int = DRAWS,
+    top: Sequence[float],
+    top_repeats: Sequence[int],
+    bottom: Sequence[float],
+    bottom_repeats: Sequence[int],
+    *,
+    paired: bool = False,
+    seed: int = 0,
+    level: float = 0.95,
+    draws: int = DRAWS,
 ) -> Interval:
     """median(top) / median(bottom) with a bootstrap interval, clustered by repeat.
 
@@ -75,7 +86,11 @@ def ratio_interval(
 
 
 def paired_ratio(
-    top: dict[tuple[int, int], float], bottom: dict[tuple[int, int], float], *, seed: int = 0, level: float = 0.95,
+    top: dict[tuple[int, int], float],
+    bottom: dict[tuple[int, int], float],
+    *,
+    seed: int = 0,
+    level: float = 0.95,
     draws: int = DRAWS,
 ) -> Interval:
     """Median of top / bottom over samples of the same (repeat, prompt), with its interval clustered by repeat.

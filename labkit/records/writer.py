@@ -46,7 +46,12 @@ class RunWriter:
         self.save()
 
     def add_arm(
-        self, name: str, *, requested: dict | None = None, server_info: dict | None = None, launch: dict | None = None,
+        self,
+        name: str,
+        *,
+        requested: dict | None = None,
+        server_info: dict | None = None,
+        launch: dict | None = None,
         **more: object,
     ) -> None:
         """Describe one arm: the configuration asked for, what the server resolved, how it was launched.

@@ -13,13 +13,26 @@ from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived, spec
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.formats import Format, Size
-from labkit.roofline.recipe import Recipe, recipe_of
+from labkit.roofline.quantization import Recipe, recipe_of
 from labkit.roofline.speculation import expected_distinct_experts
 from labkit.roofline.tensors import Cache, Role, Shape, Tensor
 
 _HEADS = {"bf16": "bf16", "fp8": "fp8-row", "fp32": "fp32"}
-_ORDER = ("KDA projections", "attention projections", "routed experts", "head", "KDA output projection", "MLA",
-          "shared experts", "router", "dense MLP", "NEXTN projection", "KDA small parts", "norms", "embedding row")
+_ORDER = (
+    "KDA projections",
+    "attention projections",
+    "routed experts",
+    "head",
+    "KDA output projection",
+    "MLA",
+    "shared experts",
+    "router",
+    "dense MLP",
+    "NEXTN projection",
+    "KDA small parts",
+    "norms",
+    "embedding row",
+)
 
 
 @dataclass(frozen=True)
@@ -77,13 +90,30 @@ class Account:
     def as_dict(self) -> dict:
         """For JSON: the keys of architecture.md and more."""
         return {
-            "model": self.model, "source": self.source, "what": self.what, "context": self.context,
-            "tokens": self.tokens, "distinct_experts": self.distinct_experts, "recipe": self.recipe.as_dict(),
-            "total_bytes": self.total_bytes, "weight_bytes": self.weight_bytes, "kv_bytes": self.kv_bytes,
-            "state_bytes": self.state_bytes, "convolution_bytes": self.convolution_bytes,
-            "groups": [{"name": g.name, "payload_bytes": g.payload_bytes, "scale_bytes": g.scale_bytes,
-                        "format": g.format, "padding_bytes": g.padding_bytes, "parameters": g.parameters}
-                       for g in self.groups]}
+            "model": self.model,
+            "source": self.source,
+            "what": self.what,
+            "context": self.context,
+            "tokens": self.tokens,
+            "distinct_experts": self.distinct_experts,
+            "recipe": self.recipe.as_dict(),
+            "total_bytes": self.total_bytes,
+            "weight_bytes": self.weight_bytes,
+            "kv_bytes": self.kv_bytes,
+            "state_bytes": self.state_bytes,
+            "convolution_bytes": self.convolution_bytes,
+            "groups": [
+                {
+                    "name": g.name,
+                    "payload_bytes": g.payload_bytes,
+                    "scale_bytes": g.scale_bytes,
+                    "format": g.format,
+                    "padding_bytes": g.padding_bytes,
+                    "parameters": g.parameters,
+                }
+                for g in self.groups
+            ],
+        }
 
 
 @dataclass(frozen=True)
@@ -108,8 +138,13 @@ class Simple:
         return self.weight_bytes + self.head_bytes
 
 
-def simple(config: "dict | ModelConfig", head_bits: float = 16, *, active_parameters: float | None = None,
-           weight_bits: float | None = None) -> Simple:
+def simple(
+    config: "dict | ModelConfig",
+    head_bits: float = 16,
+    *,
+    active_parameters: float | None = None,
+    weight_bits: float | None = None,
+) -> Simple:
     """The simple account (facts.md): P_act * b_w / 8 + V * d * b_lm / 8, in bytes.
 
     P_act comes from the config unless a published figure is given; b_w is the width of the routed experts unless given.
@@ -123,8 +158,15 @@ def simple(config: "dict | ModelConfig", head_bits: float = 16, *, active_parame
     return Simple(active, bits, shape.vocab * shape.hidden, head_bits)
 
 
-def per_tensor(config: "dict | ModelConfig", *, context: int, recipe: Recipe | None = None, head: str | None = None,
-               tokens: int = 1, distinct_experts: float | None = None) -> Account:
+def per_tensor(
+    config: "dict | ModelConfig",
+    *,
+    context: int,
+    recipe: Recipe | None = None,
+    head: str | None = None,
+    tokens: int = 1,
+    distinct_experts: float | None = None,
+) -> Account:
     """One step of the main model at a context length, in bytes by tensor group.
 
     context: tokens whose KV is read. tokens: positions computed at once (1 = a plain step, m = a verify step). head:
@@ -136,28 +178,52 @@ def per_tensor(config: "dict | ModelConfig", *, context: int, recipe: Recipe | N
     what = "plain decode step" if tokens == 1 else f"verify step of {tokens} positions"
     # A tied head is the embedding table, read whole by the head and by the row for the embedding.
     extra = (Tensor("lm_head", "head", Role.HEAD, shape.vocab, shape.hidden),) if shape.tied else ()
-    return _account(c, shape, recipe, what, (*shape.tensors, *extra), shape.caches, context, tokens, distinct,
-                    shape.recurrent, shape.convolution)
+    return _account(
+        c,
+        shape,
+        recipe,
+        what,
+        (*shape.tensors, *extra),
+        shape.caches,
+        context,
+        tokens,
+        distinct,
+        shape.recurrent,
+        shape.convolution,
+    )
 
 
-def draft_pass(config: "dict | ModelConfig", *, context: int, recipe: Recipe | None = None, head: str | None = None,
-               own_kv: bool = True) -> Account:
+def draft_pass(
+    config: "dict | ModelConfig",
+    *,
+    context: int,
+    recipe: Recipe | None = None,
+    head: str | None = None,
+    own_kv: bool = True,
+) -> Account:
     """One pass of the NEXTN layer: its projection, layer, norms, the shared head and its own KV (own_kv).
 
     BadInput for a model without a NEXTN layer.
     """
     c, shape, recipe = _prepare(config, context, recipe, head, 1)
     if not shape.nextn:
-        raise BadInput(f"{c.name}: num_nextn_predict_layers", c.fields.get("num_nextn_predict_layers", 0),
-                       "a model with a NEXTN layer")
-    tensors = (*shape.nextn, Tensor("lm_head", "head", Role.HEAD, shape.vocab, shape.hidden),
-               Tensor("embedding", "embedding row", Role.EMBEDDING, shape.vocab, shape.hidden))
+        raise BadInput(
+            f"{c.name}: num_nextn_predict_layers",
+            c.fields.get("num_nextn_predict_layers", 0),
+            "a model with a NEXTN layer",
+        )
+    tensors = (
+        *shape.nextn,
+        Tensor("lm_head", "head", Role.HEAD, shape.vocab, shape.hidden),
+        Tensor("embedding", "embedding row", Role.EMBEDDING, shape.vocab, shape.hidden),
+    )
     caches = (shape.nextn_cache,) if own_kv and shape.nextn_cache else ()
     return _account(c, shape, recipe, "draft pass", tensors, caches, context, 1, shape.top_k, 0, 0)
 
 
-def checkpoint_bytes(config: "dict | ModelConfig", recipe: Recipe | None = None, nextn: bool = True,
-                     absorbed_as_read: bool = False) -> float:
+def checkpoint_bytes(
+    config: "dict | ModelConfig", recipe: Recipe | None = None, nextn: bool = True, absorbed_as_read: bool = False
+) -> float:
     """Bytes of the whole checkpoint on disk, by the recipe's formats.
 
     absorbed_as_read: MLA's kv_b stored in the format that a step reads instead of the dense one.
@@ -194,9 +260,19 @@ def _distinct(shape: Shape, tokens: int, given: float | None) -> float:
     return given
 
 
-def _account(c: ModelConfig, shape: Shape, recipe: Recipe, what: str, tensors: Iterable[Tensor],
-             caches: Iterable[Cache], context: int, tokens: int, distinct: float, recurrent: int,
-             convolution: int) -> Account:
+def _account(
+    c: ModelConfig,
+    shape: Shape,
+    recipe: Recipe,
+    what: str,
+    tensors: Iterable[Tensor],
+    caches: Iterable[Cache],
+    context: int,
+    tokens: int,
+    distinct: float,
+    recurrent: int,
+    convolution: int,
+) -> Account:
     groups: dict[str, Group] = {}
     by_format: dict[str, dict[str, float]] = {}
     for t in tensors:
@@ -207,15 +283,27 @@ def _account(c: ModelConfig, shape: Shape, recipe: Recipe, what: str, tensors: I
         shares = by_format.setdefault(t.group, {})
         shares[form.name] = shares.get(form.name, 0.0) + payload
         groups[t.group] = replace(
-            line, payload_bytes=line.payload_bytes + payload, scale_bytes=line.scale_bytes + count * size.scale,
+            line,
+            payload_bytes=line.payload_bytes + payload,
+            scale_bytes=line.scale_bytes + count * size.scale,
             padding_bytes=line.padding_bytes + count * size.padding,
             parameters=line.parameters + payload * 8 / form.bits,
-            format=max(shares, key=shares.get))
+            format=max(shares, key=shares.get),
+        )
     kv = sum(cache.values_read(context) for cache in caches) * recipe.kv.bits / 8
     return Account(
-        c.name, c.source, what, context, tokens, distinct, recipe,
-        tuple(sorted(groups.values(), key=lambda g: _ORDER.index(g.name))), kv,
-        2 * recurrent * recipe.state.bits / 8, 2 * convolution * recipe.convolution.bits / 8)
+        c.name,
+        c.source,
+        what,
+        context,
+        tokens,
+        distinct,
+        recipe,
+        tuple(sorted(groups.values(), key=lambda g: _ORDER.index(g.name))),
+        kv,
+        2 * recurrent * recipe.state.bits / 8,
+        2 * convolution * recipe.convolution.bits / 8,
+    )
 
 
 def _read(t: Tensor, form: Format, tokens: int, distinct: float) -> tuple[Size, float]:
@@ -246,7 +334,8 @@ def bridge(short: Simple, account: Account) -> list[tuple[str, float]]:
         ("head in another format", head.payload_bytes - short.head_bytes),
         ("block scales and padding", sum(g.scale_bytes + g.padding_bytes for g in account.groups)),
         ("KV of the context", account.kv_bytes),
-        ("linear-attention state", account.state_bytes + account.convolution_bytes)]
+        ("linear-attention state", account.state_bytes + account.convolution_bytes),
+    ]
     rest = account.total_bytes - short.total_bytes - sum(size for _, size in parts)
     parts.append(("other active parameters", rest))
     return [(name, size) for name, size in parts if abs(size) > 1e-6 * account.total_bytes]

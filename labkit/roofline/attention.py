@@ -56,8 +56,9 @@ def mla_cache(c: ModelConfig, layers: int) -> Cache:
     return Cache(layers, c.count("kv_lora_rank") + c.count("qk_rope_head_dim"))
 
 
-def grouped(c: ModelConfig, layers: int, qkv_bias: bool = False, out_bias: bool = False,
-            head_norms: int = 0) -> Iterable[Tensor]:
+def grouped(
+    c: ModelConfig, layers: int, qkv_bias: bool = False, out_bias: bool = False, head_norms: int = 0
+) -> Iterable[Tensor]:
     """Grouped-query attention; `head_norms` counts norms of one head's width (of queries, of keys)."""
     d, heads, kv, width = _grouped(c)
     group = "attention projections"
@@ -80,7 +81,8 @@ def grouped_cache(c: ModelConfig, layers: int, window: int | None = None) -> Cac
 
 def _grouped(c: ModelConfig) -> tuple[int, int, int, int]:
     d, heads, kv, width = (
-        c.count(n) for n in ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim"))
+        c.count(n) for n in ("hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim")
+    )
     if heads % kv:
         raise BadInput(f"{c.name}: num_key_value_heads", kv, f"a divisor of num_attention_heads ({heads})")
     return d, heads, kv, width

@@ -34,11 +34,21 @@ class Fact:
 
     def as_dict(self) -> dict:
         p = self.published
-        return {"name": p.name, "published": p.value, "computed": self.value, "unit": p.unit,
-                "tier": self.computed.tier.value, "source": p.source, "ok": self.ok,
-                "rests_on": [t.value for t in self.computed.rests_on()], "formula": self.computed.formula,
-                "inputs_from": self.computed.source, "assumptions": p.assumptions, "reason": p.reason,
-                "also": None if self.also is None else self.also.to(p.unit).value}
+        return {
+            "name": p.name,
+            "published": p.value,
+            "computed": self.value,
+            "unit": p.unit,
+            "tier": self.computed.tier.value,
+            "source": p.source,
+            "ok": self.ok,
+            "rests_on": [t.value for t in self.computed.rests_on()],
+            "formula": self.computed.formula,
+            "inputs_from": self.computed.source,
+            "assumptions": p.assumptions,
+            "reason": p.reason,
+            "also": None if self.also is None else self.also.to(p.unit).value,
+        }
 
 
 def facts() -> list[Fact]:

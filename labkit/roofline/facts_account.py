@@ -13,7 +13,7 @@ from labkit.roofline.facts_published import Row
 from labkit.roofline.floors import effective_bandwidth, floor_s, utilisation
 from labkit.roofline.predictions import round_bytes
 
-LONG = 32768 + 1024   # the middle of the synthetic load's output
+LONG = 32768 + 1024  # the middle of the synthetic load's output
 SHORT = 1200
 
 
@@ -34,16 +34,25 @@ def _config(model: catalog.Model) -> Evidence:
 
 def _parameters(model: catalog.Model) -> Iterator[Row]:
     shape, config = shape_of(model.config), (_config(model),)
-    other = shape_of({**model.config.fields, "intermediate_size": 6912,
-                      "gated_attention_proj_granularity_type": "element_wise"}).total_parameters
-    yield "parameters, Ling-3.0-flash", derived(shape.total_parameters, "param", "sum of tensors", config), \
-        derived(other, "param", "sum of tensors with 6912 and an element-wise gate", config)
-    yield "active parameters, Ling-3.0-flash", derived(
-        shape.active_parameters, "param", "dense tensors + 8 experts a layer + head", config)
+    other = shape_of(
+        {**model.config.fields, "intermediate_size": 6912, "gated_attention_proj_granularity_type": "element_wise"}
+    ).total_parameters
+    yield (
+        "parameters, Ling-3.0-flash",
+        derived(shape.total_parameters, "param", "sum of tensors", config),
+        derived(other, "param", "sum of tensors with 6912 and an element-wise gate", config),
+    )
+    yield (
+        "active parameters, Ling-3.0-flash",
+        derived(shape.active_parameters, "param", "dense tensors + 8 experts a layer + head", config),
+    )
     yield "NEXTN layer parameters", derived(shape.nextn_parameters, "param", "sum of its tensors", config)
     wide = checkpoint_bytes(model.config, absorbed_as_read=True)
-    yield "checkpoint", derived(checkpoint_bytes(model.config), "B", "all tensors in their formats", config), \
-        derived(wide, "B", "the same with kv_b in BF16", config)
+    yield (
+        "checkpoint",
+        derived(checkpoint_bytes(model.config), "B", "all tensors in their formats", config),
+        derived(wide, "B", "the same with kv_b in BF16", config),
+    )
 
 
 def _groups(model: catalog.Model) -> Iterator[Row]:
@@ -54,9 +63,17 @@ def _groups(model: catalog.Model) -> Iterator[Row]:
         value = {"payload": g.payload_bytes, "scale": g.scale_bytes, "total": g.total_bytes}[part]
         return derived(value, "B", f"{name}, {part} bytes", config)
 
-    for name, part in (("KDA projections", "payload"), ("routed experts", "payload"), ("routed experts", "scale"),
-                       ("head", "payload"), ("KDA output projection", "payload"), ("MLA", "total"),
-                       ("shared experts", "payload"), ("router", "payload"), ("dense MLP", "payload")):
+    for name, part in (
+        ("KDA projections", "payload"),
+        ("routed experts", "payload"),
+        ("routed experts", "scale"),
+        ("head", "payload"),
+        ("KDA output projection", "payload"),
+        ("MLA", "total"),
+        ("shared experts", "payload"),
+        ("router", "payload"),
+        ("dense MLP", "payload"),
+    ):
         yield f"a plain step: {name}, {part}", line(name, part)
     small = account.group("KDA small parts").total_bytes + account.group("norms").total_bytes
     yield "a plain step: small KDA parts and norms", derived(small, "B", "their bytes", config)
@@ -76,8 +93,11 @@ def _bandwidth(model: catalog.Model, nominal: Evidence, step: Account) -> Iterat
     active = model.published["active_parameters"]
     short = derived(simple(model.config, active_parameters=active.si).total_bytes, "B", "simple account", (active,))
     yield "per-tensor step at 33.8K", plain
-    for name, rung, step_bytes in (("baseline", "baseline", plain), ("Humming", "kernels", plain),
-                                   ("FP8 head", "fp8-head", fp8)):
+    for name, rung, step_bytes in (
+        ("baseline", "baseline", plain),
+        ("Humming", "kernels", plain),
+        ("FP8 head", "fp8-head", fp8),
+    ):
         tpot = catalog.result(f"synthetic-{rung}").metrics["tpot"]
         yield f"effective bandwidth, {name}, per tensor", effective_bandwidth(step_bytes, tpot)
         used = utilisation(step_bytes, tpot, nominal)
@@ -92,8 +112,13 @@ def _bandwidth(model: catalog.Model, nominal: Evidence, step: Account) -> Iterat
 
 def _rounds(model: catalog.Model, source: Evidence) -> Iterator[Row]:
     for context, drafts in ((LONG, 1), (LONG, 2), (LONG, 3), (LONG, 4), (LONG, 5), (SHORT, 3)):
-        c, with_kv = (derived(
-            round_bytes(model.config, context=context, drafts=drafts, head="fp8", draft_kv=own).c, "1",
-            f"(verify + drafts * draft pass) / plain step, draft KV {'counted' if own else 'left out'}", (source,))
-            for own in (False, True))
+        c, with_kv = (
+            derived(
+                round_bytes(model.config, context=context, drafts=drafts, head="fp8", draft_kv=own).c,
+                "1",
+                f"(verify + drafts * draft pass) / plain step, draft KV {'counted' if own else 'left out'}",
+                (source,),
+            )
+            for own in (False, True)
+        )
         yield f"c from bytes, {drafts + 1} positions, {context} tokens", c, with_kv

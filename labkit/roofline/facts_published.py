@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from labkit import catalog
 from labkit.evidence import Evidence, apply, spec
 from labkit.roofline.account import kv_bytes_per_token
-from labkit.roofline.counts import correct_of, mcnemar_exact, paired_difference, wilson
 from labkit.roofline.floors import effective_bandwidth, intensity, ridge, utilisation
 from labkit.roofline.predictions import latency, next_rung, room, saving, weights_bytes
+from labkit.roofline.proportions import correct_of, mcnemar_exact, paired_difference, wilson
 from labkit.roofline.speculation import (
     c_at_bandwidth,
     c_from_times,
@@ -38,11 +38,13 @@ class Known:
         self.head_bf16, self.head_fp8 = self.head * bytes_each(2), self.head * bytes_each(1)
         body = self.active * bytes_each(0.5)
         self.step, self.step_fp8 = body + self.head_bf16, body + self.head_fp8
-        self.tpot = {r: catalog.result(f"synthetic-{r}").metrics["tpot"]
-                     for r in ("baseline", "kernels", "fp8-head", "mtp")}
+        self.tpot = {
+            r: catalog.result(f"synthetic-{r}").metrics["tpot"] for r in ("baseline", "kernels", "fp8-head", "mtp")
+        }
         self.decode = {r: catalog.result(f"synthetic-{r}").metrics["decode"] for r in self.tpot}
-        mtp, self.gsm, self.gsm_base = (catalog.result(r).metrics
-                                        for r in ("synthetic-mtp", "gsm8k-all", "gsm8k-baseline"))
+        mtp, self.gsm, self.gsm_base = (
+            catalog.result(r).metrics for r in ("synthetic-mtp", "gsm8k-all", "gsm8k-baseline")
+        )
         self.a, self.c, self.a_gsm = mtp["accept_length"], mtp["verify_cost_ratio"], self.gsm["accept_length"]
         self.kv = spec(kv_bytes_per_token(self.model.config), "B/token", self.model.source)
 
@@ -106,8 +108,10 @@ def _speculation(k: Known) -> Iterator[Row]:
     yield "MTP speed-up, synthetic", speedup(k.a, k.c)
     yield "MTP TPOT, synthetic, predicted", predicted_tpot(k.tpot["fp8-head"], k.a, k.c)
     yield "c that would close it, by time", c_from_times(k.tpot["mtp"], k.a, k.tpot["fp8-head"])
-    yield "c that would close it, byte style", c_at_bandwidth(
-        effective_bandwidth(k.step, k.tpot["baseline"]), k.tpot["mtp"], k.a, k.step_fp8)
+    yield (
+        "c that would close it, byte style",
+        c_at_bandwidth(effective_bandwidth(k.step, k.tpot["baseline"]), k.tpot["mtp"], k.a, k.step_fp8),
+    )
     yield "MTP factor, GSM8K", speedup(k.a_gsm, k.c)
     low, high = k.c - 0.3, k.c + 0.3
     yield "S at a = 3.90 with c = 2.56", speedup(k.a, high)
@@ -146,8 +150,13 @@ def _split(k: Known) -> Iterator[Row]:
     yield "two-factor split, GSM8K: bandwidth", token / k.gsm["tpot"]
     yield "two-factor split, GSM8K: baseline bandwidth", base
     yield "two-factor split, GSM8K: bandwidth factor", token / k.gsm["tpot"] / base
-    for name, metric in (("TPOT", "tpot"), ("decode throughput", "decode"), ("mean latency", "mean_latency"),
-                         ("P50 latency", "p50_latency"), ("P95 latency", "p95_latency")):
+    for name, metric in (
+        ("TPOT", "tpot"),
+        ("decode throughput", "decode"),
+        ("mean latency", "mean_latency"),
+        ("P50 latency", "p50_latency"),
+        ("P95 latency", "p95_latency"),
+    ):
         yield f"change on GSM8K: {name}", k.gsm[metric] / k.gsm_base[metric] - 1
     prompts = [catalog.result(f"same-prompt-{how}").metrics["decode"] for how in ("sampled", "greedy")]
     yield "sampled over greedy, one code prompt", prompts[0] / prompts[1] - 1
@@ -167,22 +176,33 @@ def _context(k: Known) -> Iterator[Row]:
 def _accuracy() -> Iterator[Row]:
     base, both = (catalog.result(r).metrics["accuracy"] for r in ("gsm8k-baseline", "gsm8k-all"))
     asked = catalog.result("gsm8k-all-counts").metrics["questions"]
-    rights = [apply(lambda p, n: correct_of(100 * p, n), "question", "round(accuracy * questions)", p, asked)
-              for p in (base, both)]
+    rights = [
+        apply(lambda p, n: correct_of(100 * p, n), "question", "round(accuracy * questions)", p, asked)
+        for p in (base, both)
+    ]
     yield "right answers, baseline", rights[0]
     yield "right answers, all three", rights[1]
     yield "the accuracy change", (rights[0] - rights[1]) / asked
     for side, name in enumerate(("low", "high")):
-        yield f"Wilson interval of the baseline's accuracy, {name}", apply(
-            lambda r, n, side=side: wilson(int(r), int(n))[side], "1", "Wilson, 95%", rights[0], asked)
+        yield (
+            f"Wilson interval of the baseline's accuracy, {name}",
+            apply(lambda r, n, side=side: wilson(int(r), int(n))[side], "1", "Wilson, 95%", rights[0], asked),
+        )
     pairs = catalog.result("gsm8k-pairs").metrics
     only = pairs["only_baseline_right"], pairs["only_optimised_right"]
     p = apply(lambda a, b: mcnemar_exact(int(a), int(b)), "1", "binomial, two-sided", *only)
     yield "exact McNemar p", p
     for place, name in enumerate(("difference", "low", "high")):
-        yield f"paired accuracy {name}", apply(
-            lambda a, b, n, place=place: paired_difference(int(a), int(b), int(n))[place], "1",
-            "(b - c)/n and its 95% normal interval", *only, asked)
+        yield (
+            f"paired accuracy {name}",
+            apply(
+                lambda a, b, n, place=place: paired_difference(int(a), int(b), int(n))[place],
+                "1",
+                "(b - c)/n and its 95% normal interval",
+                *only,
+                asked,
+            ),
+        )
     counts = catalog.result("gsm8k-all-counts").metrics
     yield "aggregate decode throughput, all three", counts["decode_tokens"] / counts["decode_time"]
     yield "decode tokens, all three", counts["completion_tokens"] - counts["questions"]

@@ -61,8 +61,11 @@ def compare_utilisation(first: tuple[Work, float], second: tuple[Work, float]) -
     (work, u), (other, v) = first, second
     differing = [f for f in ("byte_model", "model", "recipe", "load") if getattr(work, f) != getattr(other, f)]
     if differing:
-        raise BadInput("utilisation", ", ".join(differing) + " differ",
-                       "two of the same byte model, model version, precision recipe and load")
+        raise BadInput(
+            "utilisation",
+            ", ".join(differing) + " differ",
+            "two of the same byte model, model version, precision recipe and load",
+        )
     _positive(first=u, second=v)
     return v / u
 

@@ -67,9 +67,9 @@ class Format:
 _PLAIN = {"fp32": 32, "bf16": 16, "fp16": 16}
 # bits, block rows, block columns, bytes a scale
 _SCALED = {
-    "fp8-row": (8, 1, 0, 4),      # one FP32 scale an output row, as online FP8 quantisation makes it
+    "fp8-row": (8, 1, 0, 4),  # one FP32 scale an output row, as online FP8 quantisation makes it
     "fp8-tensor": (8, 0, 0, 4),
     "int8-row": (8, 1, 0, 4),
-    "mxfp4": (4, 1, 32, 1),       # E2M1 values, one E8M0 byte a group of 32
-    "nvfp4": (4, 1, 16, 1),       # E2M1 values, one E4M3 byte a group of 16
+    "mxfp4": (4, 1, 32, 1),  # E2M1 values, one E8M0 byte a group of 32
+    "nvfp4": (4, 1, 16, 1),  # E2M1 values, one E4M3 byte a group of 16
 }

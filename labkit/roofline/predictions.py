@@ -12,7 +12,7 @@ from labkit.errors import BadInput
 from labkit.evidence import Evidence
 from labkit.roofline.account import Account, draft_pass, per_tensor
 from labkit.roofline.architectures import shape_of
-from labkit.roofline.recipe import Recipe, recipe_of
+from labkit.roofline.quantization import Recipe, recipe_of
 
 Number = float | Evidence
 
@@ -57,8 +57,16 @@ class RoundBytes:
         return self.total_bytes / a
 
 
-def round_bytes(config: "dict | ModelConfig", *, context: int, drafts: int, recipe: Recipe | None = None,
-                head: str | None = None, distinct_experts: float | None = None, draft_kv: bool = True) -> RoundBytes:
+def round_bytes(
+    config: "dict | ModelConfig",
+    *,
+    context: int,
+    drafts: int,
+    recipe: Recipe | None = None,
+    head: str | None = None,
+    distinct_experts: float | None = None,
+    draft_kv: bool = True,
+) -> RoundBytes:
     """The bytes of a round with `drafts` drafts (so drafts + 1 positions to verify), topk 1.
 
     The state is counted once a round; an engine that keeps a state for each position writes more. draft_kv=False leaves
@@ -67,9 +75,12 @@ def round_bytes(config: "dict | ModelConfig", *, context: int, drafts: int, reci
     if isinstance(drafts, bool) or not isinstance(drafts, int) or drafts < 1:
         raise BadInput("drafts", drafts, "an integer of at least 1")
     common = {"context": context, "recipe": recipe, "head": head}
-    return RoundBytes(per_tensor(config, **common),
-                      per_tensor(config, **common, tokens=drafts + 1, distinct_experts=distinct_experts),
-                      draft_pass(config, **common, own_kv=draft_kv), drafts)
+    return RoundBytes(
+        per_tensor(config, **common),
+        per_tensor(config, **common, tokens=drafts + 1, distinct_experts=distinct_experts),
+        draft_pass(config, **common, own_kv=draft_kv),
+        drafts,
+    )
 
 
 @dataclass(frozen=True)
@@ -83,8 +94,9 @@ class Split:
     bandwidth_factor: float
 
 
-def two_factor_split(c: float, *, a: float, step_bytes: float, base_bytes: float, tpot: float,
-                     base_tpot: float) -> Split:
+def two_factor_split(
+    c: float, *, a: float, step_bytes: float, base_bytes: float, tpot: float, base_tpot: float
+) -> Split:
     """Split base_tpot / tpot into fewer bytes a token and more bandwidth.
 
     step_bytes: a plain step of the fast configuration; base_bytes: of the base. c is an input here, taken as the ratio
@@ -187,9 +199,16 @@ class BatchPoint:
         return self.batch / self.step_s
 
 
-def batch_axis(config: "dict | ModelConfig", batches: Sequence[int], *, context: int, bandwidth: float,
-               peak_flops: float | None = None, recipe: Recipe | None = None, head: str | None = None
-               ) -> list[BatchPoint]:
+def batch_axis(
+    config: "dict | ModelConfig",
+    batches: Sequence[int],
+    *,
+    context: int,
+    bandwidth: float,
+    peak_flops: float | None = None,
+    recipe: Recipe | None = None,
+    head: str | None = None,
+) -> list[BatchPoint]:
     """Floors of a step for several batch sizes: weights are read once, experts as many as the batch touches (expected,
     independent choices), KV and state once a sequence. bandwidth in B/s, peak_flops in FLOP/s."""
     _positive(bandwidth=bandwidth)
@@ -197,11 +216,16 @@ def batch_axis(config: "dict | ModelConfig", batches: Sequence[int], *, context:
     points = []
     for b in batches:
         account = per_tensor(config, context=context, recipe=recipe, head=head, tokens=b)
-        account = replace(account, kv_bytes=b * account.kv_bytes, state_bytes=b * account.state_bytes,
-                          convolution_bytes=b * account.convolution_bytes)
+        account = replace(
+            account,
+            kv_bytes=b * account.kv_bytes,
+            state_bytes=b * account.state_bytes,
+            convolution_bytes=b * account.convolution_bytes,
+        )
         compute = None if peak_flops is None else 2 * active * b / peak_flops
-        points.append(BatchPoint(b, account.distinct_experts, account.total_bytes, account.total_bytes / bandwidth,
-                                 compute))
+        points.append(
+            BatchPoint(b, account.distinct_experts, account.total_bytes, account.total_bytes / bandwidth, compute)
+        )
     return points
 
 

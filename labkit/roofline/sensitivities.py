@@ -13,8 +13,7 @@ CONTEXT = 33792  # tokens: the middle of the synthetic load's output
 def _predictions() -> dict[str, tuple[Callable[..., float], dict[str, float]]]:
     """name: (formula, inputs in SI), at Ling-3.0-flash on a DGX Spark."""
     ling, spark = catalog.model("ling-3.0-flash"), catalog.machine("dgx-spark")
-    tpot = {r: catalog.result(f"synthetic-{r}").metrics["tpot"].si
-            for r in ("baseline", "kernels", "fp8-head", "mtp")}
+    tpot = {r: catalog.result(f"synthetic-{r}").metrics["tpot"].si for r in ("baseline", "kernels", "fp8-head", "mtp")}
     mtp, gsm = catalog.result("synthetic-mtp").metrics, catalog.result("gsm8k-all").metrics
     a, c, speed = mtp["accept_length"].si, mtp["verify_cost_ratio"].si, spark.bandwidth.si
     step = per_tensor(ling.config, context=CONTEXT).total_bytes
@@ -23,20 +22,27 @@ def _predictions() -> dict[str, tuple[Callable[..., float], dict[str, float]]]:
         "floor of a step": (floors.floor_s, {"step_bytes": step, "bandwidth": speed}),
         "utilisation": (floors.utilisation, {"step_bytes": step, "tpot": tpot["baseline"], "bandwidth": speed}),
         "next rung, FP8 head": (
-            predictions.next_rung, {"tpot": tpot["kernels"], "bytes_before": bf16, "bytes_after": fp8}),
+            predictions.next_rung,
+            {"tpot": tpot["kernels"], "bytes_before": bf16, "bytes_after": fp8},
+        ),
         "counterfactual saving, FP8 head": (
-            predictions.saving, {"tpot": tpot["baseline"], "step_bytes": bf16, "bytes_saved": bf16 - fp8}),
-        "TPOT with speculation": (
-            speculation.predicted_tpot, {"tpot_plain": tpot["fp8-head"], "a": a, "c": c}),
+            predictions.saving,
+            {"tpot": tpot["baseline"], "step_bytes": bf16, "bytes_saved": bf16 - fp8},
+        ),
+        "TPOT with speculation": (speculation.predicted_tpot, {"tpot_plain": tpot["fp8-head"], "a": a, "c": c}),
         "c from times": (
-            speculation.c_from_times, {"tpot_speculative": tpot["mtp"], "a": a, "tpot_plain": tpot["fp8-head"]}),
+            speculation.c_from_times,
+            {"tpot_speculative": tpot["mtp"], "a": a, "tpot_plain": tpot["fp8-head"]},
+        ),
         "silent fallback": (speculation.fallback_tpot, {"tpot_plain": tpot["fp8-head"], "c": c}),
         "room beside 4-bit weights": (
             lambda memory, parameters: predictions.room(memory, predictions.weights_bytes(parameters, 4)),
-            {"memory": spark.memory.si, "parameters": ling.published["total_parameters"].si}),
+            {"memory": spark.memory.si, "parameters": ling.published["total_parameters"].si},
+        ),
         "end-to-end latency, GSM8K": (
             predictions.latency,
-            {"ttft": gsm["ttft"].si, "tpot": gsm["tpot"].si, "output_tokens": gsm["mean_output"].si}),
+            {"ttft": gsm["ttft"].si, "tpot": gsm["tpot"].si, "output_tokens": gsm["mean_output"].si},
+        ),
     }
 
 

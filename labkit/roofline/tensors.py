@@ -8,15 +8,15 @@ from enum import StrEnum
 class Role(StrEnum):
     """What a tensor does, which decides its number format and how often a step reads it."""
 
-    EXPERTS = "experts"            # routed: a step reads the distinct chosen ones
-    EXPERT_BIAS = "expert bias"    # one per routed expert, kept in the small format
-    DENSE = "dense"                # read whole by every step
-    ABSORBED = "absorbed"          # MLA's kv_b: the format on disk and the one a decode step reads may differ
+    EXPERTS = "experts"  # routed: a step reads the distinct chosen ones
+    EXPERT_BIAS = "expert bias"  # one per routed expert, kept in the small format
+    DENSE = "dense"  # read whole by every step
+    ABSORBED = "absorbed"  # MLA's kv_b: the format on disk and the one a decode step reads may differ
     ROUTER = "router"
     HEAD = "head"
-    EMBEDDING = "embedding"        # one row a token
-    GATE = "gate"                  # matrices of a row a head, left out of the quantisation
-    SMALL = "small"                # norms, biases, convolutions
+    EMBEDDING = "embedding"  # one row a token
+    GATE = "gate"  # matrices of a row a head, left out of the quantisation
+    SMALL = "small"  # norms, biases, convolutions
 
 
 @dataclass(frozen=True)
@@ -86,8 +86,11 @@ class Shape:
     @property
     def active_parameters(self) -> float:
         """Parameters that one token multiplies with: the head once, of the embedding one row."""
-        return sum(t.read(self.top_k) * t.rows * t.cols for t in self.tensors if t.role is not Role.EMBEDDING) \
-            + self.hidden + (self.vocab * self.hidden if self.tied else 0)
+        return (
+            sum(t.read(self.top_k) * t.rows * t.cols for t in self.tensors if t.role is not Role.EMBEDDING)
+            + self.hidden
+            + (self.vocab * self.hidden if self.tied else 0)
+        )
 
     @property
     def nextn_parameters(self) -> int:

@@ -10,9 +10,15 @@ from labkit.errors import BadInput
 from labkit.workloads import texts
 
 NAMES = (
-    "repetitive", "code", "word-problems", "word-problems-unseen", "word-problems-sampled", "synthetic", "file:PATH",
+    "repetitive",
+    "code",
+    "word-problems",
+    "word-problems-unseen",
+    "word-problems-sampled",
+    "synthetic",
+    "file:PATH",
 )
-POCKET_WEIGHTS = Path(__file__).parents[1] / "engines" / "pocket" / "weights"
+POCKET_WEIGHTS = Path(__file__).parents[1] / "pocket" / "weights"
 FREE_LENGTH = 512  # most tokens when no output length is given and the model stops by itself
 SAMPLED = {"temperature": 1.0, "top_p": 0.95}
 
@@ -34,7 +40,12 @@ class Prompt:
 
 
 def load(
-    name: str, *, count: int, seed: int, tokenizer_path: str | Path | None = None, prompt_tokens: int | None = None,
+    name: str,
+    *,
+    count: int,
+    seed: int,
+    tokenizer_path: str | Path | None = None,
+    prompt_tokens: int | None = None,
     output_tokens: int | None = None,
 ) -> list[Prompt]:
     """`count` distinct prompts of a load.
@@ -66,9 +77,17 @@ def load(
         ids = None
         if prompt_tokens is not None:
             ids = _exactly(prompt_tokens, items, i, count, _tokenizer(tokenizer_path))
-        prompts.append(Prompt(
-            None if ids else text, ids, sampling, new, _seed(seed, i), expected, shown,
-        ))
+        prompts.append(
+            Prompt(
+                None if ids else text,
+                ids,
+                sampling,
+                new,
+                _seed(seed, i),
+                expected,
+                shown,
+            )
+        )
     if len({(p.text, tuple(p.input_ids or ())) for p in prompts}) < count:
         raise BadInput("count", count, f"fewer: {name} has not that many distinct prompts of this length")
     return prompts

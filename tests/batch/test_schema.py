@@ -37,17 +37,28 @@ def test_parameters_have_type_default_and_help(notebook):
 def test_values_arrive_in_their_types(notebook):
     given = {"repeats": "3", "guess": "1e-3", "output_tokens": None, "names": ["b"], "quick": "true"}
     assert schema.check_values(notebook, given) == {
-        "repeats": 3, "guess": 0.001, "output_tokens": None, "names": ["b"], "quick": True
-    }  # fmt: skip
+        "repeats": 3,
+        "guess": 0.001,
+        "output_tokens": None,
+        "names": ["b"],
+        "quick": True,
+    }
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        {"repeats": "banana"}, {"repeats": 2.5}, {"repeats": 0}, {"repeats": None}, {"guess": "x"}, {"engine": 3},
-        {"engine": {"engine": "warp"}}, {"names": "ab"}, {"quick": 1},
+        {"repeats": "banana"},
+        {"repeats": 2.5},
+        {"repeats": 0},
+        {"repeats": None},
+        {"guess": "x"},
+        {"engine": 3},
+        {"engine": {"engine": "warp"}},
+        {"names": "ab"},
+        {"quick": 1},
     ],
-)  # fmt: skip
+)
 def test_a_wrong_value_names_its_field(notebook, given):
     with pytest.raises(BadInput) as e:
         schema.check_values(notebook, given)
@@ -87,11 +98,12 @@ def test_nothing_runs_when_one_value_is_wrong(notebook, tmp_path):
 def plain(tmp_path):
     """A notebook that needs no engine."""
     return write(
-        tmp_path, "02_plain",
+        tmp_path,
+        "02_plain",
         new_code_cell("n: int = 1\nout_dir: str = '.'", metadata={"tags": ["parameters"]}),
         new_code_cell("import os\nassert os.environ['LABKIT_LIVE'] == '0'\nassert n != 3\nn == 4 and os._exit(1)"),
         new_code_cell("print(f'n is {n} in {out_dir}')", metadata={"tags": ["summary"]}),
-    )  # fmt: skip
+    )
 
 
 def test_a_run_leaves_notebook_report_and_summary(plain, tmp_path, capsys):
@@ -117,9 +129,11 @@ def test_a_failure_and_a_dead_kernel_are_marked_and_exit_1(plain, tmp_path, caps
 
 def test_a_timeout_is_marked(tmp_path):
     path = write(
-        tmp_path, "02_slow", new_code_cell("n: int = 1", metadata={"tags": ["parameters"]}),
+        tmp_path,
+        "02_slow",
+        new_code_cell("n: int = 1", metadata={"tags": ["parameters"]}),
         new_code_cell("import time; time.sleep(30)"),
-    )  # fmt: skip
+    )
     done = run.run([path], {}, tmp_path / "out", cell_timeout_s=2)
     assert done.outcomes[0].status == "timeout" and not done.ok
 

@@ -56,19 +56,29 @@ def jupyterlab(work: Path, *, parameters: dict[str, str], theme: str = "JupyterL
     (settings / "themes.jupyterlab-settings").write_text(f'{{"theme": "{theme}"}}')
     hidden = ("JPY_SESSION_NAME", "LABKIT_LIVE", "LABKIT_STATIC")
     env = {k: v for k, v in os.environ.items() if k not in hidden} | {
-        "JUPYTER_CONFIG_DIR": str(work / "config"), "JUPYTERLAB_SETTINGS_DIR": str(work / "settings"),
-        "JUPYTERLAB_WORKSPACES_DIR": str(work / "workspaces"), "JUPYTER_RUNTIME_DIR": str(work / "runtime"),
+        "JUPYTER_CONFIG_DIR": str(work / "config"),
+        "JUPYTERLAB_SETTINGS_DIR": str(work / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(work / "workspaces"),
+        "JUPYTER_RUNTIME_DIR": str(work / "runtime"),
         "LABKIT_RUNTIME_DIR": str(work / "lock"),
-    }  # fmt: skip
+    }
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
     token, log = secrets.token_hex(8), work / "lab.log"
     command = [
-        sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1", f"--port={port}",
-        "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={root}",
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--no-browser",
+        "--allow-root",
+        "--ip=127.0.0.1",
+        f"--port={port}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={token}",
+        f"--ServerApp.root_dir={root}",
         "--LabApp.expose_app_in_browser=True",
-    ]  # fmt: skip
+    ]
     with open(log, "w") as out:
         server = subprocess.Popen(command, env=env, stdout=out, stderr=out, start_new_session=True)
     try:

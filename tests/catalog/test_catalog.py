@@ -10,7 +10,7 @@ from labkit.errors import BadInput
 from labkit.evidence import Tier
 from labkit.roofline.account import per_tensor
 from labkit.roofline.architectures import shape_of
-from labkit.roofline.recipe import recipe_of
+from labkit.roofline.quantization import recipe_of
 
 
 def test_everything_has_a_source_and_a_date():
@@ -65,21 +65,6 @@ def test_unknown_ids_list_the_known():
             get("nonesuch")
     with pytest.raises(BadInput, match="this"):
         catalog.machine("nonesuch")
-
-
-def test_this_machine_is_asked_of_the_probe(monkeypatch):
-    import sys
-    import types
-
-    import labkit.measure
-    from labkit.evidence import measured
-
-    probe = types.ModuleType("labkit.measure.probe")
-    probe.bandwidth = lambda: measured(12.5, "GB/s", "probe of a test")
-    monkeypatch.setitem(sys.modules, "labkit.measure.probe", probe)
-    monkeypatch.setattr(labkit.measure, "probe", probe, raising=False)
-    here = catalog.machine("this")
-    assert here.bandwidth.tier is Tier.MEASURED and here.bandwidth.value == 12.5 and here.source == "probe of a test"
 
 
 OWN = """

@@ -11,9 +11,9 @@ import labkit
 from labkit.catalog import load_config
 from labkit.roofline.account import checkpoint_bytes, draft_pass, per_tensor
 from labkit.roofline.architectures import shape_of
-from labkit.roofline.recipe import recipe_of
+from labkit.roofline.quantization import recipe_of
 
-WEIGHTS = Path(labkit.__file__).parent / "engines" / "pocket" / "weights"
+WEIGHTS = Path(labkit.__file__).parent / "pocket" / "weights"
 pytestmark = pytest.mark.skipif(not (WEIGHTS / "config.json").exists(), reason="no pocket weights in this checkout")
 
 
@@ -54,11 +54,16 @@ def test_reached_by_its_path_it_is_the_same_model():
 @pytest.mark.parametrize("fp8", [False, True])
 def test_the_engine_counts_the_same_bytes(fp8):
     """Head and experts to the byte; the whole step within one percent, which is the engine's own packing."""
-    from labkit.engines.pocket.engine import Engine
-    from labkit.engines.pocket.options import Options
+    from labkit.pocket.engine import Engine
+    from labkit.pocket.options import Options
 
-    speculative = {"speculative_algorithm": "NEXTN", "speculative_num_steps": 3, "speculative_eagle_topk": 1,
-                   "speculative_num_draft_tokens": 4, "speculative_token_map": "0"}  # fmt: skip
+    speculative = {
+        "speculative_algorithm": "NEXTN",
+        "speculative_num_steps": 3,
+        "speculative_eagle_topk": 1,
+        "speculative_num_draft_tokens": 4,
+        "speculative_token_map": "0",
+    }
     engine = Engine(Options(model_path=str(WEIGHTS), fp8_lm_head=fp8, **speculative))
     try:
         counted = engine.describe()

@@ -29,8 +29,11 @@ def scripted():
         def explain(log):
             return "no such model: give an existing folder" if "ModelNotFound" in log else None
 
-        phases = [Phase("load weights", "weights loaded", timeout_s), Phase("capture graphs", "captured", timeout_s),
-                  Phase("serve", r"ready on (?P<url>\S+)", timeout_s)]
+        phases = [
+            Phase("load weights", "weights loaded", timeout_s),
+            Phase("capture graphs", "captured", timeout_s),
+            Phase("serve", r"ready on (?P<url>\S+)", timeout_s),
+        ]
         return SimpleNamespace(PICKS_PORT=picks_port, PHASES=phases, command=command, explain=explain)
 
     return make

@@ -13,7 +13,7 @@ def attached(url, **more):
 
 def test_attach_leaves_the_server_running(tmp_path, scripted, monkeypatch):
     monkeypatch.setenv("LAB_TEST_KEY", "sk-planted")
-    with process.start(EngineConfig().but(api_key_env="LAB_TEST_KEY"), tmp_path, launcher=scripted()) as engine:
+    with process.start(EngineConfig().replace(api_key_env="LAB_TEST_KEY"), tmp_path, launcher=scripted()) as engine:
         with process.start(attached(engine.url, api_key_env="LAB_TEST_KEY"), tmp_path) as other:
             assert other.server_info() == engine.server_info() and other.failure() is None
             assert "sk-planted" not in repr(other) + repr(other.launch_record())

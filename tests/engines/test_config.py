@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.engines import ladder
+from labkit.engines import pocket as launch
 from labkit.engines.config import ENGINES, FAULTS, EngineConfig, Speculative, differences
-from labkit.engines.pocket import launch
-from labkit.engines.pocket.options import Options
 from labkit.errors import BadInput
+from labkit.pocket.options import Options
 
 SGLANG = EngineConfig.from_dict({"engine": "sglang", "model": "org/model"})
 
@@ -50,8 +50,13 @@ def test_bad_fields_are_named(given_, field):
 
 @pytest.mark.parametrize(
     "given_",
-    [{"env": {"HF_TOKEN": "sk-planted"}}, {"env": {"OPENAI_API_KEY": "sk-planted"}}, {"api_key_env": "sk-planted"},
-     {"extra_args": ["--api-key=sk-planted"]}, {"extra_args": ["--admin-api-key", "sk-planted"]}],
+    [
+        {"env": {"HF_TOKEN": "sk-planted"}},
+        {"env": {"OPENAI_API_KEY": "sk-planted"}},
+        {"api_key_env": "sk-planted"},
+        {"extra_args": ["--api-key=sk-planted"]},
+        {"extra_args": ["--admin-api-key", "sk-planted"]},
+    ],
 )
 def test_secrets_are_refused_without_being_shown(given_):
     with pytest.raises(BadInput) as refused:
@@ -74,8 +79,11 @@ drafts = st.integers(1, 7).map(lambda s: {"steps": s, "topk": 1, "draft_tokens":
 configs = st.fixed_dictionaries(
     {"engine": st.sampled_from([e for e in ENGINES if e != "attach"]), "model": st.sampled_from(["pocket", "/m"])},
     optional={
-        "port": st.integers(0, 65535), "threads": st.integers(1, 8), "seed": st.integers(0, 2**40),
-        "fp8_lm_head": st.booleans(), "context_length": st.none() | st.integers(64, 10**6),
+        "port": st.integers(0, 65535),
+        "threads": st.integers(1, 8),
+        "seed": st.integers(0, 2**40),
+        "fp8_lm_head": st.booleans(),
+        "context_length": st.none() | st.integers(64, 10**6),
         "speculative": st.none() | drafts,
         "extra_args": st.lists(st.sampled_from(["--x", "1", "--flag"]), max_size=3),
         "env": st.dictionaries(st.sampled_from(["A", "B_C"]), st.text("xyz ;$", min_size=1, max_size=4)),
@@ -99,8 +107,10 @@ def test_digest_tells_configurations_apart(one, two):
 
 def test_where_a_server_listens_does_not_change_the_digest():
     config = EngineConfig()
-    assert config.but(port=1, host="0.0.0.0", api_key_env="K", command_prefix=["ssh", "h"]).digest() == config.digest()
-    assert config.but(seed=1).digest() != config.digest()
+    assert (
+        config.replace(port=1, host="0.0.0.0", api_key_env="K", command_prefix=["ssh", "h"]).digest() == config.digest()
+    )
+    assert config.replace(seed=1).digest() != config.digest()
 
 
 # -- the rungs
@@ -119,7 +129,7 @@ def test_rungs_per_engine():
     base = ladder.rung(SGLANG, "baseline")
     assert (base.moe_runner_backend, base.enable_fp32_lm_head) == ("flashinfer_mxfp4", True)
     assert ladder.rung(SGLANG, "humming") == ladder.rung(SGLANG, "kernels")
-    own = SGLANG.but(speculative=Speculative(5, 1, 6), simulate_acc_len=2.68)
+    own = SGLANG.replace(speculative=Speculative(5, 1, 6), simulate_acc_len=2.68)
     assert ladder.rung(own, "mtp").speculative == Speculative(5, 1, 6)
     assert ladder.rung(own, "mtp").simulate_acc_len == 2.68
     assert ladder.rung(own, "fp8-head").speculative is None
@@ -140,7 +150,7 @@ def test_rungs_refused():
 def test_the_pocket_engine_understands_every_rung(rung):
     config = ladder.rung(EngineConfig.from_dict({"threads": 2, "seed": 5, "context_length": 4096}), rung)
     made = launch.command(config, 0)
-    flags = made.argv[made.argv.index("labkit.engines.pocket") + 1 :]
+    flags = made.argv[made.argv.index("labkit.pocket") + 1 :]
     assert flags[:4] == ["--host", "127.0.0.1", "--port", "0"]
     options = Options.from_flags(flags[4:], made.env)
     assert options.moe_runner_backend == config.moe_runner_backend
@@ -152,14 +162,14 @@ def test_the_pocket_engine_understands_every_rung(rung):
 
 
 def test_the_pocket_engine_takes_faults_and_a_simulated_length():
-    config = EngineConfig().but(speculative=Speculative(), simulate_acc_len=2.5, faults=list(FAULTS[:2]))
+    config = EngineConfig().replace(speculative=Speculative(), simulate_acc_len=2.5, faults=list(FAULTS[:2]))
     made = launch.command(config, 0)
     options = Options.from_flags(made.argv[made.argv.index("0") + 1 :], made.env)
     assert options.simulate_acc_len == 2.5 and options.faults == set(FAULTS[:2])
 
 
 def test_the_key_goes_to_the_pocket_engine_by_name():
-    made = launch.command(EngineConfig().but(api_key_env="MY_KEY"), 0)
+    made = launch.command(EngineConfig().replace(api_key_env="MY_KEY"), 0)
     assert made.argv[made.argv.index("--api-key-env") + 1] == "MY_KEY" and made.key_flag is None
 
 

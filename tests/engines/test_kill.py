@@ -24,7 +24,7 @@ LAB = """
         PICKS_PORT=True, PHASES=[Phase("serve", r"ready on (?P<url>\\S+)", 30.0)], explain=lambda log: None,
         command=lambda config, port: Launch([sys.executable, script, *flags]),
     )
-    config = EngineConfig().but(command_prefix=prefix.split() if prefix else [])
+    config = EngineConfig().replace(command_prefix=prefix.split() if prefix else [])
     writer = RunWriter(run, {"seed": 1})
     engine = process.start(config, run, launcher=launcher, grace_s=1.0)
     print(engine.pid, engine.server_info()["pid"], engine._watch.pid, flush=True)

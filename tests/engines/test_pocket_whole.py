@@ -23,7 +23,7 @@ def engine(tmp_path_factory):
     folder = tmp_path_factory.mktemp("engine")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LABKIT_RUNTIME_DIR", str(folder / "runtime"))
-        with process.start(EngineConfig().but(speculative=Speculative()), folder) as running:
+        with process.start(EngineConfig().replace(speculative=Speculative()), folder) as running:
             yield running
 
 
@@ -70,7 +70,7 @@ def test_kill_9_of_a_ladder_leaves_no_engine_and_loses_no_row(tmp_path, is_gone)
             rows = read_run(found[0].parent).rows if found else []
         assert len(rows) >= 10
         family = psutil.Process(lab.pid).children(recursive=True)
-        assert sum("labkit.engines.pocket" in " ".join(p.cmdline()) for p in family) == 2
+        assert sum("labkit.pocket" in " ".join(p.cmdline()) for p in family) == 2
         os.kill(lab.pid, signal.SIGKILL)
         for p in family:
             assert is_gone(p.pid, 20)

@@ -21,8 +21,15 @@ def start(tmp_path, launcher, config=CONFIG, **more):
 
 def test_start_and_stop(tmp_path, scripted, is_gone):
     events = []
-    launcher = scripted("--say", "weights loaded", "--say", "captured", "--mark", str(tmp_path / "mark"),
-                        env={"SCRIPTED_VALUE": "of-the-adapter"})
+    launcher = scripted(
+        "--say",
+        "weights loaded",
+        "--say",
+        "captured",
+        "--mark",
+        str(tmp_path / "mark"),
+        env={"SCRIPTED_VALUE": "of-the-adapter"},
+    )
     config = EngineConfig.from_dict({"env": {"SCRIPTED_VALUE": "mine"}})
     with start(tmp_path, launcher, config, on_event=events.append) as engine:
         assert engine.alive and engine.failure() is None
@@ -123,9 +130,16 @@ def test_an_engine_that_dies_later_says_why(tmp_path, scripted):
 
 @pytest.mark.parametrize(
     "code, cause",
-    [(-9, "memory"), (137, "memory"), (-11, "native code crashed"), (-4, "instruction"), (1, None), (0, None),
-     (None, None)],
-)  # fmt: skip
+    [
+        (-9, "memory"),
+        (137, "memory"),
+        (-11, "native code crashed"),
+        (-4, "instruction"),
+        (1, None),
+        (0, None),
+        (None, None),
+    ],
+)
 def test_a_signal_has_a_likely_cause(code, cause):
     said = process._by_signal(code)
     assert said is None if cause is None else cause in said
@@ -142,13 +156,13 @@ def test_a_port_that_is_taken_is_tried_again(tmp_path, scripted):
 def test_a_port_that_was_asked_for_is_not_replaced(tmp_path, scripted):
     launcher = scripted("--busy-once", str(tmp_path / "busy"), picks_port=False)
     with pytest.raises(process.EngineFailed, match="Address already in use"):
-        start(tmp_path, launcher, CONFIG.but(port=process.free_port()))
+        start(tmp_path, launcher, CONFIG.replace(port=process.free_port()))
 
 
 @pytest.mark.parametrize("prefix", [["nice", "-n", "1"], ["sh", "-c", 'exec "$@"', "sh"]])
 def test_a_command_prefix(tmp_path, scripted, is_gone, prefix):
     launcher = scripted("--kid", str(tmp_path / "kid"), env={"SCRIPTED_VALUE": "far side; $HOME"})
-    with start(tmp_path, launcher, CONFIG.but(command_prefix=prefix)) as engine:
+    with start(tmp_path, launcher, CONFIG.replace(command_prefix=prefix)) as engine:
         far = engine.server_info()["pid"]
         assert far != engine.pid
         assert "seen far side; $HOME" in engine.log_path.read_text()
@@ -160,10 +174,10 @@ def test_a_prefix_like_ssh_quotes_for_the_far_shell_and_stops_through_it(tmp_pat
     """A stand-in named ssh does what ssh does: joins its arguments, runs them in a shell of another session, and is
     not there to forward signals. Only the end of standard input reaches the far side."""
     ssh = tmp_path / "ssh"
-    ssh.write_text('#!/bin/sh\nhost=$1\nshift\nexec setsid -w sh -c "trap \'\' TERM; $*"\n')
+    ssh.write_text("#!/bin/sh\nhost=$1\nshift\nexec setsid -w sh -c \"trap '' TERM; $*\"\n")
     ssh.chmod(0o755)
     launcher = scripted("--mark", str(tmp_path / "mark"), env={"SCRIPTED_VALUE": "two words"})
-    with start(tmp_path, launcher, CONFIG.but(command_prefix=[str(ssh), "host"]), grace_s=5.0) as engine:
+    with start(tmp_path, launcher, CONFIG.replace(command_prefix=[str(ssh), "host"]), grace_s=5.0) as engine:
         far = engine.server_info()["pid"]
         assert "seen two words" in engine.log_path.read_text()
     assert is_gone(far, 3)
@@ -176,7 +190,7 @@ def test_a_prefix_like_ssh_quotes_for_the_far_shell_and_stops_through_it(tmp_pat
 def test_the_key_reaches_the_engine_and_nothing_that_is_kept(tmp_path, scripted, monkeypatch):
     monkeypatch.setenv("LAB_TEST_KEY", "sk-planted-0123")
     events = []
-    config = CONFIG.but(api_key_env="LAB_TEST_KEY")
+    config = CONFIG.replace(api_key_env="LAB_TEST_KEY")
     with start(tmp_path, scripted(), config, on_event=events.append) as engine:
         assert engine.server_info()["version"] == "t"  # 401 without the key
         shown = [repr(engine), repr(engine.launch_record()), repr(engine.server_info()), repr(process.owner())]
@@ -187,7 +201,7 @@ def test_the_key_reaches_the_engine_and_nothing_that_is_kept(tmp_path, scripted,
 
 def test_a_key_that_is_not_set(tmp_path, scripted):
     with pytest.raises(BadInput, match="api_key_env"):
-        start(tmp_path, scripted(), CONFIG.but(api_key_env="LAB_NO_SUCH_KEY"))
+        start(tmp_path, scripted(), CONFIG.replace(api_key_env="LAB_NO_SUCH_KEY"))
 
 
 def test_an_adapter_that_would_record_a_secret_is_stopped(tmp_path, scripted):

@@ -13,16 +13,28 @@ KEY = "sk-planted-7f3a"
 
 def test_only_named_fields_survive_and_no_key():
     document = {
-        "version": "0.5.23", "moe_runner_backend": "humming", "api_key": KEY, "admin_api_key": KEY + "-admin",
-        "model_path": f"/models/{KEY}/x", "ssl_keyfile_password": "pw", "unknown_field": 1, "hf_token": "hf_x",
+        "version": "0.5.23",
+        "moe_runner_backend": "humming",
+        "api_key": KEY,
+        "admin_api_key": KEY + "-admin",
+        "model_path": f"/models/{KEY}/x",
+        "ssl_keyfile_password": "pw",
+        "unknown_field": 1,
+        "hf_token": "hf_x",
         "launch_command": f"python -m sglang.launch_server --api-key {KEY} --admin-api-key={KEY}-admin --port 1",
         "internal_states": [{"avg_spec_accept_length": 2.5, "api_key": KEY, "last_gen_throughput": 10.0, "other": KEY}],
         "speculative_num_steps": 3,
     }
     kept = allowed(document)
     assert KEY not in json.dumps(kept)
-    assert set(kept) == {"version", "moe_runner_backend", "model_path", "speculative_num_steps", "internal_states",
-                         "launch_command"}
+    assert set(kept) == {
+        "version",
+        "moe_runner_backend",
+        "model_path",
+        "speculative_num_steps",
+        "internal_states",
+        "launch_command",
+    }
     assert kept["internal_states"] == [{"avg_spec_accept_length": 2.5, "last_gen_throughput": 10.0}]
     assert kept["launch_command"].endswith("--port 1")
 

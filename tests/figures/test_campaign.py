@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from labkit.figures.campaign import pass_time
+from benchmarks.h200.figures import pass_time
 
 
 def test_bars_add_up_and_the_alt_text_tells_them():

@@ -13,25 +13,56 @@ from labkit.roofline.account import per_tensor
 
 MS = [measured(v * 1e-3, "s", "here", v * 0.9e-3, v * 1.2e-3) for v in (2.0, 1.5, 1.2)]
 ROWS = [
-    {"status": "ok", "repeat": r, "index": 0, "tpot_s": 1e-3 + r * 1e-4, "started_unix": 100.0 + r, "latency_s": 0.2,
-     "ttft_s": 0.01, "output_tokens": 8, "chunk_times": [0.01, 0.1, 0.2], "chunk_tokens": [1, 4, 8]}
+    {
+        "status": "ok",
+        "repeat": r,
+        "index": 0,
+        "tpot_s": 1e-3 + r * 1e-4,
+        "started_unix": 100.0 + r,
+        "latency_s": 0.2,
+        "ttft_s": 0.01,
+        "output_tokens": 8,
+        "chunk_times": [0.01, 0.1, 0.2],
+        "chunk_tokens": [1, 4, 8],
+    }
     for r in range(3)
-]  # fmt: skip
+]
 CONFIG = ModelConfig(
     dict(
-        architectures=["BailingMoeV3ForCausalLM"], vocab_size=512, hidden_size=128, intermediate_size=256,
-        first_k_dense_replace=1, num_hidden_layers=3, layer_group_size=3, num_attention_heads=2, head_dim=64,
-        num_experts=8, num_experts_per_tok=2, num_shared_experts=1, moe_intermediate_size=128,
-        moe_shared_expert_intermediate_size=128, kv_lora_rank=128, q_lora_rank=None, qk_nope_head_dim=64,
-        qk_rope_head_dim=32, v_head_dim=64, short_conv_kernel_size=4, no_kda_lora=True, num_nextn_predict_layers=1,
-        tie_word_embeddings=False, gated_attention_proj_granularity_type="element_wise",
+        architectures=["BailingMoeV3ForCausalLM"],
+        vocab_size=512,
+        hidden_size=128,
+        intermediate_size=256,
+        first_k_dense_replace=1,
+        num_hidden_layers=3,
+        layer_group_size=3,
+        num_attention_heads=2,
+        head_dim=64,
+        num_experts=8,
+        num_experts_per_tok=2,
+        num_shared_experts=1,
+        moe_intermediate_size=128,
+        moe_shared_expert_intermediate_size=128,
+        kv_lora_rank=128,
+        q_lora_rank=None,
+        qk_nope_head_dim=64,
+        qk_rope_head_dim=32,
+        v_head_dim=64,
+        short_conv_kernel_size=4,
+        no_kda_lora=True,
+        num_nextn_predict_layers=1,
+        tie_word_embeddings=False,
+        gated_attention_proj_granularity_type="element_wise",
         quantization_config=dict(
-            quant_method="fp8", fmt="e4m3", weight_block_size=[128, 128], routed_experts_quant_method="mxfp4",
+            quant_method="fp8",
+            fmt="e4m3",
+            weight_block_size=[128, 128],
+            routed_experts_quant_method="mxfp4",
             modules_to_not_convert=["lm_head", "model.word_embeddings"],
         ),
     ),
     "small",
-)  # fmt: skip
+)
 ACCOUNT = per_tensor(CONFIG, context=100)
 
 
@@ -42,9 +73,11 @@ def traces(figure):
 def test_tpot_has_intervals_floor_prediction_and_guess():
     floor = spec(1, "MB", "config") / spec(1, "GB/s", "sheet")
     figure = decode.tpot(
-        [("baseline", MS[0]), ("kernels", MS[1])], floors=[("baseline", floor)], predicted=[("kernels", MS[0] * 0.8)],
+        [("baseline", MS[0]), ("kernels", MS[1])],
+        floors=[("baseline", floor)],
+        predicted=[("kernels", MS[0] * 0.8)],
         guess_s=3e-3,
-    )  # fmt: skip
+    )
     seen = traces(figure)
     point = seen["baseline ● measured"]
     assert point.y == (2.0,) and point.error_y.array[0] == pytest.approx(0.4)
@@ -169,10 +202,14 @@ def test_a_board_holds_what_it_shows_and_sends_plotly_only_when_asked():
 @pytest.mark.parametrize(
     "figure",
     [
-        decode.waiting("Nothing"), decode.tpot([]), speculation.ac_plane([]), runs.latency_ecdf([]), runs.run_order({}),
+        decode.waiting("Nothing"),
+        decode.tpot([]),
+        speculation.ac_plane([]),
+        runs.latency_ecdf([]),
+        runs.run_order({}),
         decode.roofline([], spec(1, "GB/s", "sheet")),
     ],
-)  # fmt: skip
+)
 def test_empty_figures_still_say_something(figure):
     assert figure.layout.meta["alt"] and figure.layout.title.text
 

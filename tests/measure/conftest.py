@@ -84,8 +84,14 @@ class Wire:
 
     @staticmethod
     def event(tokens: int, *, text: str = "x", finish=None, prompt=7, cached=0, **spec) -> bytes:
-        meta = {"id": "r", "finish_reason": finish and {"type": finish}, "prompt_tokens": prompt,
-                "cached_tokens": cached, "completion_tokens": tokens, **spec}
+        meta = {
+            "id": "r",
+            "finish_reason": finish and {"type": finish},
+            "prompt_tokens": prompt,
+            "cached_tokens": cached,
+            "completion_tokens": tokens,
+            **spec,
+        }
         document = {"text": text, "output_ids": list(range(tokens)), "meta_info": meta}
         return b"data: " + json.dumps(document).encode() + b"\n\n"
 

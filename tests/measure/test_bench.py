@@ -12,7 +12,9 @@ from labkit.records import read_run
 def bench(server, wire, tmp_path, capsys):
     spec = {"spec_verify_ct": 3, "spec_correct_drafts_histogram": [0, 1, 1, 1]}
     server.script = [
-        wire.head + wire.chunk(wire.event(1)), 0.01, wire.chunk(wire.event(9, finish="length", **spec)) + wire.end
+        wire.head + wire.chunk(wire.event(1)),
+        0.01,
+        wire.chunk(wire.event(9, finish="length", **spec)) + wire.end,
     ]
 
     def run(*flags):

@@ -12,8 +12,12 @@ from labkit.measure import client
 
 
 def test_tokens_come_from_completion_tokens_never_from_chunks(server, wire):
-    spec = {"spec_verify_ct": 4, "spec_num_correct_drafts": 7, "spec_num_proposed_drafts": 12,
-            "spec_correct_drafts_histogram": [0, 1, 2, 1]}
+    spec = {
+        "spec_verify_ct": 4,
+        "spec_num_correct_drafts": 7,
+        "spec_num_proposed_drafts": 12,
+        "spec_correct_drafts_histogram": [0, 1, 2, 1],
+    }
     events = [wire.event(1), wire.event(5), wire.event(5), wire.event(8), wire.event(12, finish="length", **spec)]
     server.script = [wire.stream(*events)]
     r = client.generate(server.url, text="hello")
@@ -27,8 +31,16 @@ def test_tokens_come_from_completion_tokens_never_from_chunks(server, wire):
 def test_times_follow_the_definitions(server, wire):
     """TTFT is the first event with a token, even when it has no text; latency the last one with a new token."""
     server.script = [
-        wire.head, 0.15, wire.chunk(wire.event(1, text="")), 0.1, wire.chunk(wire.event(3)), 0.1,
-        wire.chunk(wire.event(5)), 0.3, wire.chunk(wire.event(5, finish="length")), wire.end,
+        wire.head,
+        0.15,
+        wire.chunk(wire.event(1, text="")),
+        0.1,
+        wire.chunk(wire.event(3)),
+        0.1,
+        wire.chunk(wire.event(5)),
+        0.3,
+        wire.chunk(wire.event(5, finish="length")),
+        wire.end,
     ]
     seen = []
     r = client.generate(server.url, text="x", on_chunk=lambda s, n: seen.append((s, n)))
@@ -112,8 +124,10 @@ def test_nobody_there():
         client.generate("http://127.0.0.1:9", text="x")
 
 
-@pytest.mark.parametrize("arguments", [{"url": "ftp://x", "text": "a"}, {"url": "http://x"},
-                                       {"url": "http://x", "text": "a", "input_ids": [1]}])
+@pytest.mark.parametrize(
+    "arguments",
+    [{"url": "ftp://x", "text": "a"}, {"url": "http://x"}, {"url": "http://x", "text": "a", "input_ids": [1]}],
+)
 def test_bad_arguments(arguments):
     with pytest.raises(BadInput):
         client.generate(arguments.pop("url"), **arguments)

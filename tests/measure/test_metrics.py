@@ -11,8 +11,19 @@ from labkit.measure import metrics
 
 
 def row(**over):
-    base = {"status": "ok", "repeat": 0, "index": 0, "ttft_s": 1.0, "latency_s": 3.0, "output_tokens": 11,
-            "tpot_s": 0.2, "accept_length": None, "verify_ct": None, "error": None, "fixed_length": True}
+    base = {
+        "status": "ok",
+        "repeat": 0,
+        "index": 0,
+        "ttft_s": 1.0,
+        "latency_s": 3.0,
+        "output_tokens": 11,
+        "tpot_s": 0.2,
+        "accept_length": None,
+        "verify_ct": None,
+        "error": None,
+        "fixed_length": True,
+    }
     return base | over
 
 

@@ -8,9 +8,12 @@ from labkit.errors import BadInput
 from labkit.measure import session
 from labkit.workloads import Prompt
 
-PROMPTS = [Prompt(text=f"p{i}", sampling={"temperature": 0.0, "ignore_eos": True}, max_new_tokens=40 + i, seed=i,
-                  workload="test") for i in range(2)]
-
+PROMPTS = [
+    Prompt(
+        text=f"p{i}", sampling={"temperature": 0.0, "ignore_eos": True}, max_new_tokens=40 + i, seed=i, workload="test"
+    )
+    for i in range(2)
+]
 
 
 def answer(wire, **meta) -> list:
@@ -71,9 +74,18 @@ def test_three_errors_in_a_row_end_the_session(server, wire):
 def test_cancel_ends_the_session_with_a_row(server, wire):
     server.script = [wire.head, wire.chunk(wire.event(1)), 1.5]
     cancel, kept = threading.Event(), []
-    rows = list(session.measure(
-        server.url, PROMPTS, arm="a", repeats=3, warmup=0, writer=kept, cancel=cancel, on_chunk=lambda *_: cancel.set()
-    ))
+    rows = list(
+        session.measure(
+            server.url,
+            PROMPTS,
+            arm="a",
+            repeats=3,
+            warmup=0,
+            writer=kept,
+            cancel=cancel,
+            on_chunk=lambda *_: cancel.set(),
+        )
+    )
     assert [r["status"] for r in rows] == ["cancelled"] == [r["status"] for r in kept]
     assert rows[0]["chunk_tokens"] == [1]
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from labkit import climb
 from labkit.engines.config import EngineConfig
+from labkit.measure import ladder as climb
 from labkit.params import Params
 from labkit.records import RunWriter, read_run
 
@@ -21,8 +21,13 @@ def starts(server, wire, monkeypatch):
     def start(config, run_dir, *, beside, cancel):
         name = config.moe_runner_backend
         seen.append(f"+{name}")
-        yield SimpleNamespace(url=server.url, api_key=None, server_info=lambda: {"moe_runner_backend": name},
-                              launch_record=lambda: {"argv": [name]}, failure=lambda: None)
+        yield SimpleNamespace(
+            url=server.url,
+            api_key=None,
+            server_info=lambda: {"moe_runner_backend": name},
+            launch_record=lambda: {"argv": [name]},
+            failure=lambda: None,
+        )
         seen.append(f"-{name}")
 
     monkeypatch.setattr(climb.process, "start", start)
@@ -42,8 +47,18 @@ def test_in_turn(starts, tmp_path):
     assert starts == [f"+{fi}", f"-{fi}", f"+{hm}", f"-{hm}", f"+{hm}", f"-{hm}", f"+{fi}", f"-{fi}"]
     rows = [r for r in read_run(tmp_path / "r").rows if r["status"] == "ok"]
     order = [(r["arm"], r["repeat"]) for r in rows]
-    assert order == [("baseline", 0), ("baseline", 1), ("baseline", 2), ("kernels", 0), ("kernels", 1), ("kernels", 2),
-                     ("kernels", 3), ("kernels", 4), ("baseline", 3), ("baseline", 4)]
+    assert order == [
+        ("baseline", 0),
+        ("baseline", 1),
+        ("baseline", 2),
+        ("kernels", 0),
+        ("kernels", 1),
+        ("kernels", 2),
+        ("kernels", 3),
+        ("kernels", 4),
+        ("baseline", 3),
+        ("baseline", 4),
+    ]
     assert [r["tpot_s"]["repeats"] for r in found] == [5, 5]
     arms = read_run(tmp_path / "r").meta["arms"]
     assert {a["name"]: a["launch"]["argv"] for a in arms} == {"baseline": [fi], "kernels": [hm]}

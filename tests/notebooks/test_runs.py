@@ -41,8 +41,12 @@ def labkit_run(names, tmp_path, own):
     env |= {"LABKIT_STATIC": "0", "LABKIT_RUNTIME_DIR": str(tmp_path / "lock")}
     done = subprocess.run(
         [sys.executable, "-m", "labkit.cli", "run", *names, "-f", str(params), "--json"],
-        cwd=ROOT, env=env, capture_output=True, text=True, timeout=280,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
     assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-3000:]
     return json.loads(done.stdout)
 
@@ -114,8 +118,9 @@ def test_the_whole_book_runs_and_is_gathered(tmp_path):
 QUICKEST = ("02_baseline", "09_report")
 
 
-@pytest.mark.parametrize("name", [n if n in QUICKEST else pytest.param(n, marks=pytest.mark.slow) for n in
-                                  (*CASES, "09_report")])  # fmt: skip
+@pytest.mark.parametrize(
+    "name", [n if n in QUICKEST else pytest.param(n, marks=pytest.mark.slow) for n in (*CASES, "09_report")]
+)
 def test_sources_run_under_nbval(name, tmp_path):
     """Cells of the sources as they are, with the sources' own defaults made small by a copy."""
     sys.path.insert(0, str(ROOT / "tests" / "browser"))
@@ -131,10 +136,26 @@ def test_sources_run_under_nbval(name, tmp_path):
     env |= {"LABKIT_STATIC": "0", "LABKIT_RUNTIME_DIR": str(tmp_path / "lock")}
     done = subprocess.run(
         [
-            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval-lax", "--nbval-current-env",
-            "--nbval-cell-timeout", "200", "--nbval-sanitize-with", str(Path(__file__).with_name("nbval_sanitize.cfg")),
-            "--rootdir", str(tmp_path), str(copy),
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--nbval-lax",
+            "--nbval-current-env",
+            "--nbval-cell-timeout",
+            "200",
+            "--nbval-sanitize-with",
+            str(Path(__file__).with_name("nbval_sanitize.cfg")),
+            "--rootdir",
+            str(tmp_path),
+            str(copy),
         ],
-        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=280,
-    )  # fmt: skip
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
     assert done.returncode == 0, done.stdout[-3000:]

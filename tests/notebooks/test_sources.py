@@ -16,8 +16,10 @@ CELLS = {"ask", "predict", "run", "findings", "summary"}
 
 
 def test_the_ten_notebooks_are_there():
-    expected = ("00_start_here 01_bytes 02_baseline 03_humming 04_fp8_head 05_mtp 06_silent_fallback 07_real_load"
-                " 08_long_context 09_report").split()  # fmt: skip
+    expected = (
+        "00_start_here 01_bytes 02_baseline 03_humming 04_fp8_head 05_mtp 06_silent_fallback 07_real_load"
+        " 08_long_context 09_report"
+    ).split()
     assert [n.stem for n in NOTEBOOKS] == expected
 
 

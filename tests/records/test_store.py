@@ -13,8 +13,17 @@ CONFIG, LOAD = EngineConfig(), {"workload": "code", "count": 2, "output_tokens":
 
 
 def rows(repeat, n=2, started=None):
-    return [{"arm": "a", "repeat": repeat, "index": i, "status": "ok", "started_unix": started or time.time(),
-             "latency_s": 0.5} for i in range(n)]
+    return [
+        {
+            "arm": "a",
+            "repeat": repeat,
+            "index": i,
+            "status": "ok",
+            "started_unix": started or time.time(),
+            "latency_s": 0.5,
+        }
+        for i in range(n)
+    ]
 
 
 def test_a_setting_comes_back_with_its_age(tmp_path):
@@ -40,10 +49,10 @@ def test_measure_again_adds_a_repeat(tmp_path):
 def test_config_load_and_version_are_the_key(tmp_path):
     store = Store(tmp_path)
     store.add(CONFIG, LOAD, "1", rows(0))
-    assert store.get(CONFIG.but(fp8_lm_head=True), LOAD, "1") is None
+    assert store.get(CONFIG.replace(fp8_lm_head=True), LOAD, "1") is None
     assert store.get(CONFIG, LOAD | {"count": 3}, "1") is None
     assert store.get(CONFIG, LOAD, "2") is None
-    assert store.get(CONFIG.but(port=1234), LOAD, "1") is not None
+    assert store.get(CONFIG.replace(port=1234), LOAD, "1") is not None
     assert [s["version"] for s in store.settings()] == ["1"]
     assert EngineConfig.from_dict(store.settings()[0]["config"]) == CONFIG
 

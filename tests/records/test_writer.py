@@ -18,8 +18,16 @@ from labkit.records.reader import parse_rows, to_frame
 
 
 def row(index=0, **over):
-    return {"arm": "a", "repeat": 0, "index": index, "status": "ok", "tpot_s": 0.001, "output_tokens": 8,
-            "chunk_times": [0.1, 0.2], "histogram": None} | over
+    return {
+        "arm": "a",
+        "repeat": 0,
+        "index": index,
+        "status": "ok",
+        "tpot_s": 0.001,
+        "output_tokens": 8,
+        "chunk_times": [0.1, 0.2],
+        "histogram": None,
+    } | over
 
 
 def test_a_finished_run(tmp_path):
@@ -30,8 +38,9 @@ def test_a_finished_run(tmp_path):
     meta = json.loads((tmp_path / "r" / "run.json").read_text())
     assert (meta["schema"], meta["status"], meta["seeds"]) == (1, "finished", {"seed": 4})
     assert meta["parameters"] == {"seed": 4, "workload": "code"}
-    assert meta["arms"] == [{"name": "a", "engine": {"engine": "pocket"}, "server_info": {"version": "1"},
-                             "launch": None}]
+    assert meta["arms"] == [
+        {"name": "a", "engine": {"engine": "pocket"}, "server_info": {"version": "1"}, "launch": None}
+    ]
     assert meta["environment"]["python"].count(".") == 2 and meta["environment"]["cpu"]
     assert "load_average" in meta["environment_end"] and meta["finished_utc"] >= meta["created_utc"]
     run = read_run(tmp_path / "r")
@@ -147,8 +156,12 @@ def test_no_machine_paths_in_the_description(tmp_path):
 
     root = Path(labkit.__file__).parents[1]
     with RunWriter(tmp_path / "r", {}) as writer:
-        writer.add_arm("a", requested={"model": str(Path.home() / "m")}, server_info={"model_path": str(root / "w")},
-                       launch={"argv": [str(root / ".venv/bin/python"), "-m", "x"]})
+        writer.add_arm(
+            "a",
+            requested={"model": str(Path.home() / "m")},
+            server_info={"model_path": str(root / "w")},
+            launch={"argv": [str(root / ".venv/bin/python"), "-m", "x"]},
+        )
     arm = read_run(tmp_path / "r").meta["arms"][0]
     assert arm["launch"]["argv"][0] == "./.venv/bin/python" and arm["server_info"]["model_path"] == "./w"
     assert arm["engine"]["model"] == "~/m"

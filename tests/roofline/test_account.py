@@ -14,7 +14,7 @@ from labkit.roofline.account import (
     per_tensor,
     simple,
 )
-from labkit.roofline.recipe import recipe_of
+from labkit.roofline.quantization import recipe_of
 
 LING = catalog.model("ling-3.0-flash").config
 D, V = shapes.D, shapes.V

@@ -1,7 +1,7 @@
 import pytest
 
 from labkit.errors import BadInput
-from labkit.roofline.counts import correct_of, mcnemar_exact, paired_difference, wilson
+from labkit.roofline.proportions import correct_of, mcnemar_exact, paired_difference, wilson
 
 
 def test_counts():

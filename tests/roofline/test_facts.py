@@ -87,10 +87,20 @@ def test_last_place():
 def test_json_rows():
     fact = Fact(published(), reported(5, "ms", "blog") / spec(2, "1", "c"), spec(4, "s", "c") * 1)
     assert json.loads(json.dumps(fact.as_dict())) == {
-        "name": "x", "published": 2.5, "computed": pytest.approx(2.5), "unit": "ms", "tier": "derived",
-        "source": "blog", "ok": True, "rests_on": ["reported", "spec"], "formula": "5 ms / 2",
-        "inputs_from": "blog; c", "assumptions": "none", "reason": "why", "also": 4000,
-    }  # fmt: skip
+        "name": "x",
+        "published": 2.5,
+        "computed": pytest.approx(2.5),
+        "unit": "ms",
+        "tier": "derived",
+        "source": "blog",
+        "ok": True,
+        "rests_on": ["reported", "spec"],
+        "formula": "5 ms / 2",
+        "inputs_from": "blog; c",
+        "assumptions": "none",
+        "reason": "why",
+        "also": 4000,
+    }
     assert Fact(published(), spec(2.5, "ms", "c") * 1).as_dict()["also"] is None
 
 
@@ -98,12 +108,24 @@ def test_formulas_are_named():
     """What stands behind the tables: the formula texts of the counted rows."""
     texts = {f.computed.formula for f in facts()}
     for text in (
-        "N * (1 - (1 - k/N)^m)", "round(accuracy * questions)", "Wilson, 95%", "binomial, two-sided",
-        "(b - c)/n and its 95% normal interval", "sum of tensors", "dense tensors + 8 experts a layer + head",
-        "sum of its tensors", "all tensors in their formats", "2 * state in FP32", "all groups", "context * KV a token",
-        "(verify + drafts * draft pass) / plain step, draft KV left out", "their bytes", "MLA, total bytes",
-        "routed experts, scale bytes", "KDA projections, payload bytes",
-    ):  # fmt: skip
+        "N * (1 - (1 - k/N)^m)",
+        "round(accuracy * questions)",
+        "Wilson, 95%",
+        "binomial, two-sided",
+        "(b - c)/n and its 95% normal interval",
+        "sum of tensors",
+        "dense tensors + 8 experts a layer + head",
+        "sum of its tensors",
+        "all tensors in their formats",
+        "2 * state in FP32",
+        "all groups",
+        "context * KV a token",
+        "(verify + drafts * draft pass) / plain step, draft KV left out",
+        "their bytes",
+        "MLA, total bytes",
+        "routed experts, scale bytes",
+        "KDA projections, payload bytes",
+    ):
         assert text in texts, text
 
 
@@ -111,26 +133,33 @@ def test_every_number_says_where_it_comes_from():
     sources = {leaf.source for f in facts() for leaf in f.computed.leaves()}
     known = {str(s) for s in catalog.catalog().sources.values()}
     assert sources - known == {
-        "number format", "two FLOP are one multiply-add", "three drafts and the token before them", "K = 1000",
+        "number format",
+        "two FLOP are one multiply-add",
+        "three drafts and the token before them",
+        "K = 1000",
         "K = 1024",
-    }  # fmt: skip
+    }
 
 
 def test_the_other_figures_say_what_they_are():
     texts = {f.also.formula for f in facts() if f.also is not None}
     assert texts == {
-        "sum of tensors with 6912 and an element-wise gate", "the same with kv_b in BF16",
+        "sum of tensors with 6912 and an element-wise gate",
+        "the same with kv_b in BF16",
         "(verify + drafts * draft pass) / plain step, draft KV counted",
-    }  # fmt: skip
+    }
 
 
 def test_some_values_to_more_digits_than_were_published():
     values = {f.name: f.value for f in facts()}
     for name, value in {
-        "the per-tensor step above the simple one": 56.145089, "the simple step below the per-tensor one": 35.957000,
-        "utilisation, baseline, per tensor": 69.245806, "share of the weights: KDA projections": 38.119207,
-        "KV at 32K": 264.241152, "MTP TPOT, synthetic, predicted": 13.189128,
-    }.items():  # fmt: skip
+        "the per-tensor step above the simple one": 56.145089,
+        "the simple step below the per-tensor one": 35.957000,
+        "utilisation, baseline, per tensor": 69.245806,
+        "share of the weights: KDA projections": 38.119207,
+        "KV at 32K": 264.241152,
+        "MTP TPOT, synthetic, predicted": 13.189128,
+    }.items():
         assert values[name] == pytest.approx(value, rel=2e-6), name
     simple = next(f for f in facts() if f.name == "the simple step below the per-tensor one").computed
     assert "simple account" in {i.formula for i in _ancestors(simple)}

@@ -7,11 +7,11 @@ import shapes
 from labkit.errors import BadInput
 from labkit.roofline.account import draft_pass, per_tensor, simple
 from labkit.roofline.architectures import shape_of
-from labkit.roofline.counts import mcnemar_exact, paired_difference, wilson
 from labkit.roofline.floors import Work, compare_utilisation, floor_s, utilisation
 from labkit.roofline.formats import Format
 from labkit.roofline.predictions import context_crossover, latency, next_rung, round_bytes, sensitivity
-from labkit.roofline.recipe import recipe_of
+from labkit.roofline.proportions import mcnemar_exact, paired_difference, wilson
+from labkit.roofline.quantization import recipe_of
 from labkit.roofline.speculation import accept_length, accept_length_at, expected_distinct_experts, speedup
 
 LLAMA = {

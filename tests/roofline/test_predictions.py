@@ -6,7 +6,7 @@ from labkit.errors import BadInput
 from labkit.evidence import Tier, reported, spec
 from labkit.roofline import predictions as p
 from labkit.roofline.account import draft_pass, per_tensor
-from labkit.roofline.recipe import recipe_of
+from labkit.roofline.quantization import recipe_of
 
 LING = catalog.model("ling-3.0-flash").config
 

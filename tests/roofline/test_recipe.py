@@ -4,7 +4,7 @@ import shapes
 from labkit import catalog
 from labkit.catalog.config import ModelConfig
 from labkit.errors import BadInput
-from labkit.roofline.recipe import recipe_of
+from labkit.roofline.quantization import recipe_of
 from labkit.roofline.tensors import Role
 
 

@@ -76,8 +76,10 @@ def test_prompts_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
-        ("file:gone.jsonl", None, "readable JSONL"), ("file:x.jsonl", "", "at least one prompt"),
-        ("file:x.jsonl", '{"prompt": "a"}\n{"text": 1}\n', "x.jsonl line 2"), ("gsm9k", None, "one of repetitive"),
+        ("file:gone.jsonl", None, "readable JSONL"),
+        ("file:x.jsonl", "", "at least one prompt"),
+        ("file:x.jsonl", '{"prompt": "a"}\n{"text": 1}\n', "x.jsonl line 2"),
+        ("gsm9k", None, "one of repetitive"),
     ],
 )
 def test_bad_loads(tmp_path, monkeypatch, name, text, says):

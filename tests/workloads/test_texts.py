@@ -15,7 +15,7 @@ import labkit
 from labkit.workloads import texts
 from labkit.workloads.texts import problems
 
-WEIGHTS = Path(labkit.__file__).parent / "engines/pocket/weights"
+WEIGHTS = Path(labkit.__file__).parent / "pocket/weights"
 MADE = ("repetitive", "code", "prose", "arithmetic")
 
 

@@ -46,8 +46,18 @@ def copy_bandwidth(size: int = COPY_BYTES, repeats: int = REPEATS) -> dict:
 
 def smi() -> dict:
     """Name, driver, memory, clocks, temperature and other processes as nvidia-smi tells them; {} without it."""
-    fields = ("name", "driver_version", "memory.total", "memory.used", "clocks.sm", "clocks.mem", "clocks.max.mem",
-              "temperature.gpu", "power.draw", "compute_cap")  # fmt: skip
+    fields = (
+        "name",
+        "driver_version",
+        "memory.total",
+        "memory.used",
+        "clocks.sm",
+        "clocks.mem",
+        "clocks.max.mem",
+        "temperature.gpu",
+        "power.draw",
+        "compute_cap",
+    )
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
         out = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout

@@ -51,8 +51,11 @@ class Notice:
 @cache
 def gpu() -> Gpu | None:
     """This machine's first NVIDIA GPU; None without one (or without nvidia-smi)."""
-    command = ["nvidia-smi", "--query-gpu=name,compute_cap,memory.total,clocks.max.mem,driver_version",
-               "--format=csv,noheader,nounits"]  # fmt: skip
+    command = [
+        "nvidia-smi",
+        "--query-gpu=name,compute_cap,memory.total,clocks.max.mem,driver_version",
+        "--format=csv,noheader,nounits",
+    ]
     try:
         out = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
@@ -85,14 +88,19 @@ def adapt(config: EngineConfig, card: Gpu | None) -> tuple[EngineConfig, list[No
         value = extra[at].partition("=")[2] if joined else extra[at + 1] if at + 1 < len(extra) else ""
         if value == "cutlass":
             del extra[at : at + (1 if joined else 2)]
-            notices.append(Notice("changed", f"{card.name}: --fp8-gemm-backend cutlass left out; this release has it "
-                                             "for SM120 and SM121 only and takes DeepGEMM here"))  # fmt: skip
+            notices.append(
+                Notice(
+                    "changed",
+                    f"{card.name}: --fp8-gemm-backend cutlass left out; this release has it "
+                    "for SM120 and SM121 only and takes DeepGEMM here",
+                )
+            )
     if not card.memory_clock and config.moe_runner_backend == "humming" and "HUMMING_GPU_BANDWIDTH_GBPS" not in env:
         env["HUMMING_GPU_BANDWIDTH_GBPS"] = str(GB10_GBPS)
         text = f"{card.name} tells no memory clock: HUMMING_GPU_BANDWIDTH_GBPS={GB10_GBPS} set, by which Humming picks "
         notices.append(Notice("changed", text + "its kernels (0.1.12 also falls back to it)"))
     if notices:
-        config = config.but(extra_args=extra, env=env)
+        config = config.replace(extra_args=extra, env=env)
     return config, notices
 
 
@@ -101,8 +109,13 @@ def advise(config: EngineConfig, card: Gpu | None, caches: Mapping[str, bool] | 
     out = [] if card else [Notice("stop", "no NVIDIA GPU here: SGLang cannot start; the pocket engine can")]
     warm = kernel_caches() if caches is None else caches
     if card and card.unified and (config.mem_fraction_static or 1.0) > UNIFIED_FRACTION:
-        out.append(Notice("advice", f"unified memory: mem_fraction_static {UNIFIED_FRACTION} is the published value; "
-                                    "0.75 exhausted memory and locked the driver on a DGX Spark"))  # fmt: skip
+        out.append(
+            Notice(
+                "advice",
+                f"unified memory: mem_fraction_static {UNIFIED_FRACTION} is the published value; "
+                "0.75 exhausted memory and locked the driver on a DGX Spark",
+            )
+        )
     if config.moe_runner_backend == "flashinfer_mxfp4" and not warm.get("flashinfer", False):
         text = "FlashInfer compiles its MXFP4 kernels at the first start (97 targets, tens of minutes)"
         if card and card.unified:
@@ -134,10 +147,15 @@ def capacity(model: Mapping | object, config: EngineConfig, card: Gpu) -> dict:
     state = positions * (step.state_bytes + step.convolution_bytes) / 2
     needed = weights + kv + state
     return {
-        "weights": weights, "kv": kv, "state": state, "graphs": GRAPHS_BYTES, "needed": needed,
-        "available": fraction * card.memory_bytes, "fraction": fraction,
+        "weights": weights,
+        "kv": kv,
+        "state": state,
+        "graphs": GRAPHS_BYTES,
+        "needed": needed,
+        "available": fraction * card.memory_bytes,
+        "fraction": fraction,
         "fits": needed <= fraction * card.memory_bytes and needed + GRAPHS_BYTES <= card.memory_bytes,
-    }  # fmt: skip
+    }
 
 
 def kernel_caches() -> dict[str, bool]:

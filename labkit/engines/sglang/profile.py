@@ -69,9 +69,11 @@ def summarise(events: list[dict], steps: int) -> dict:
         "span_s": span * scale,
         "busy_s": busy * scale,
         "idle_s": (span - busy) * scale,
-        "by_name": {n: {"count": c / steps, "time_s": t * scale}
-                    for n, (c, t) in sorted(by_name.items(), key=lambda item: -item[1][1])},
-    }  # fmt: skip
+        "by_name": {
+            n: {"count": c / steps, "time_s": t * scale}
+            for n, (c, t) in sorted(by_name.items(), key=lambda item: -item[1][1])
+        },
+    }
 
 
 def grouped(by_name: dict[str, dict]) -> dict[str, float]:

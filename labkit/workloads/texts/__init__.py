@@ -11,10 +11,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from .code import code
-from .problems import HELD_OUT, SEEN, arithmetic, final_number, normalise, prompt_of, restyle, word_problem
-from .prose import prose
-from .repetitive import repetitive
+from labkit.workloads.texts.code import code
+from labkit.workloads.texts.problems import (
+    HELD_OUT,
+    SEEN,
+    arithmetic,
+    final_number,
+    normalise,
+    prompt_of,
+    restyle,
+    word_problem,
+)
+from labkit.workloads.texts.prose import prose
+from labkit.workloads.texts.repetitive import repetitive
 
 KINDS = ("repetitive", "code", "prose", "arithmetic", "word-problems")
 

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from .lexicon import ACTIONS, FIELDS, THINGS, invented
+from labkit.workloads.texts.lexicon import ACTIONS, FIELDS, THINGS, invented
 
 _OPS = ("+", "-", "*", "//", "%")
 _COMPARE = ("<", ">", "<=", ">=", "==", "!=")

@@ -8,7 +8,7 @@ import re
 from functools import cache
 from random import Random
 
-from .lexicon import NAMES, NOUNS
+from labkit.workloads.texts.lexicon import NAMES, NOUNS
 
 # The templates of reasoning-gym 0.1.25 that it marks as sound.
 TEMPLATES = tuple(i for i in range(100) if i not in (32, 35, 37, 61, 63, 65, 74, 76, 77, 79, 86, 87, 90, 97, 98))

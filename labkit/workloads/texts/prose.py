@@ -2,7 +2,7 @@
 
 from random import Random
 
-from .lexicon import ADJECTIVES, ADVERBS, NAMES, NOUNS, PLACES, PLANS, VERBS, invented
+from labkit.workloads.texts.lexicon import ADJECTIVES, ADVERBS, NAMES, NOUNS, PLACES, PLANS, VERBS, invented
 
 _OPENINGS = (
     "One morning",

@@ -8,7 +8,7 @@ import json
 import re
 from random import Random
 
-from .lexicon import FIELDS, NAMES, NOUNS, STATES, THINGS, invented
+from labkit.workloads.texts.lexicon import FIELDS, NAMES, NOUNS, STATES, THINGS, invented
 
 
 class _Rule:

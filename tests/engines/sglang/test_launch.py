@@ -27,9 +27,17 @@ def test_rungs_differ_by_exactly_their_flags():
     added = argv["mtp"][len(argv["fp8-head"]) :]
     assert argv["mtp"][: len(argv["fp8-head"])] == argv["fp8-head"]
     assert added == [
-        "--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3", "--speculative-eagle-topk", "1",
-        "--speculative-num-draft-tokens", "4", "--speculative-draft-model-path", "/models/ling",
-    ]  # fmt: skip
+        "--speculative-algorithm",
+        "NEXTN",
+        "--speculative-num-steps",
+        "3",
+        "--speculative-eagle-topk",
+        "1",
+        "--speculative-num-draft-tokens",
+        "4",
+        "--speculative-draft-model-path",
+        "/models/ling",
+    ]
 
 
 def test_remote_code_is_never_trusted_unasked_and_batch_is_one():
@@ -38,14 +46,14 @@ def test_remote_code_is_never_trusted_unasked_and_batch_is_one():
 
 
 def test_extra_arguments_come_last_so_that_they_win():
-    config = BASE.but(extra_args=["--max-running-requests", 2, "--speculative-draft-model-path", "/d"])
-    argv = _argv(config.but(speculative={"steps": 1, "topk": 1, "draft_tokens": 2}))
+    config = BASE.replace(extra_args=["--max-running-requests", 2, "--speculative-draft-model-path", "/d"])
+    argv = _argv(config.replace(speculative={"steps": 1, "topk": 1, "draft_tokens": 2}))
     assert argv[-4:] == ["--max-running-requests", "2", "--speculative-draft-model-path", "/d"]
     assert argv.count("--speculative-draft-model-path") == 1
 
 
 def test_simulated_accept_length_is_an_environment_variable():
-    config = rung(BASE.but(speculative={"steps": 3, "topk": 1, "draft_tokens": 4}, simulate_acc_len=2.68), "mtp")
+    config = rung(BASE.replace(speculative={"steps": 3, "topk": 1, "draft_tokens": 4}, simulate_acc_len=2.68), "mtp")
     env = launch.command(config, 1).env
     assert env["SGLANG_SIMULATE_ACC_LEN"] == "2.68" and env["SGLANG_SIMULATE_ACC_TOKEN_MODE"] == "real-draft-token"
 
@@ -94,9 +102,9 @@ def test_starts_follows_the_log_and_stops(scripted, tmp_path):
         info = engine.server_info()
         assert info["version"] == "0.5.23" and "api_key" not in info
         pid = engine.pid
-    assert events[0].kind == "command" and events[0].text.endswith("MODELS/full --host 127.0.0.1 --port "
-                                                                  f"{engine.url.rsplit(':', 1)[1]} --random-seed 0 "
-                                                                  "--max-running-requests 1")  # fmt: skip
+    assert events[0].kind == "command" and events[0].text.endswith(
+        f"MODELS/full --host 127.0.0.1 --port {engine.url.rsplit(':', 1)[1]} --random-seed 0 --max-running-requests 1"
+    )
     with pytest.raises(ProcessLookupError):
         import os
 

@@ -27,11 +27,14 @@ def sglang(monkeypatch):
     hooks = {}
     registry = types.SimpleNamespace(register=lambda target, hook, kind: hooks.setdefault(target, hook))
     names = {
-        "sglang": {}, "sglang.srt": {}, "sglang.srt.plugins": {}, "sglang.srt.speculative": {},
+        "sglang": {},
+        "sglang.srt": {},
+        "sglang.srt.plugins": {},
+        "sglang.srt.speculative": {},
         "sglang.srt.plugins.hook_registry": {"HookRegistry": registry, "HookType": HookType},
         "sglang.srt.environ": {"envs": types.SimpleNamespace()},
         "sglang.srt.speculative.spec_utils": {"SIMULATE_ACC_LEN": -1.0, "SIMULATE_ACC_TOKEN_MODE": "fixed"},
-    }  # fmt: skip
+    }
     for name, content in names.items():
         module = types.ModuleType(name)
         vars(module).update(content)
@@ -81,10 +84,12 @@ def test_refuses_the_fp32_head_and_ends_the_process(sglang, monkeypatch):
 
 
 def test_importing_the_plugin_imports_nothing_heavy():
-    code = "import sys, labkit.engines.sglang.plugin.head, labkit.engines.sglang.plugin.dummy; " \
-           "import labkit.engines.sglang.plugin.switches; " \
-           "print([m for m in sys.modules if m.split('.')[0] in ('numpy', 'torch', 'pandas', 'sglang', 'httpx')]); " \
-           "print(sorted(m for m in sys.modules if m.startswith('labkit')))"
+    code = (
+        "import sys, labkit.engines.sglang.plugin.head, labkit.engines.sglang.plugin.dummy; "
+        "import labkit.engines.sglang.plugin.switches; "
+        "print([m for m in sys.modules if m.split('.')[0] in ('numpy', 'torch', 'pandas', 'sglang', 'httpx')]); "
+        "print(sorted(m for m in sys.modules if m.startswith('labkit')))"
+    )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPO).stdout
     heavy, ours = out.splitlines()
     assert heavy == "[]"
@@ -96,8 +101,11 @@ def test_nothing_else_in_labkit_imports_sglang():
     for path in (REPO / "labkit").rglob("*.py"):
         if path.parent.name == "plugin":
             continue
-        found += [f"{path.name}: {line}" for line in path.read_text().splitlines()
-                  if line.strip().startswith(("import sglang", "from sglang"))]  # fmt: skip
+        found += [
+            f"{path.name}: {line}"
+            for line in path.read_text().splitlines()
+            if line.strip().startswith(("import sglang", "from sglang"))
+        ]
     assert found == []
 
 

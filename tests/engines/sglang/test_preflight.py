@@ -33,7 +33,7 @@ def test_the_launcher_says_what_it_left_out(monkeypatch, caplog):
     monkeypatch.setattr(preflight, "gpu", lambda: H200)
     config = EngineConfig.from_dict({**LING, "extra_args": ["--fp8-gemm-backend", "cutlass"]})
     assert "--fp8-gemm-backend" not in launch.command(config, 1).argv and "cutlass left out" in caplog.text
-    elsewhere = config.but(command_prefix=["ssh", "spark"])
+    elsewhere = config.replace(command_prefix=["ssh", "spark"])
     assert "--fp8-gemm-backend" in launch.command(elsewhere, 1).argv
 
 
@@ -41,7 +41,7 @@ def test_a_gb10_without_a_memory_clock_gets_its_bandwidth():
     humming = EngineConfig.from_dict({**LING, "moe_runner_backend": "humming"})
     adapted, notices = preflight.adapt(humming, GB10)
     assert dict(adapted.env)["HUMMING_GPU_BANDWIDTH_GBPS"] == "273" and len(notices) == 1
-    own = humming.but(env={"HUMMING_GPU_BANDWIDTH_GBPS": 250})
+    own = humming.replace(env={"HUMMING_GPU_BANDWIDTH_GBPS": 250})
     assert preflight.adapt(own, GB10) == (own, [])
     assert preflight.adapt(humming, H200) == (humming, [])
 
@@ -50,7 +50,7 @@ def test_advice():
     baseline = EngineConfig.from_dict({**LING, "moe_runner_backend": "flashinfer_mxfp4"})
     cold = " ".join(n.text for n in preflight.advise(baseline, GB10, {}))
     assert "0.68" in cold and "no model loaded" in cold
-    warm = preflight.advise(baseline.but(mem_fraction_static=0.68), GB10, {"flashinfer": True})
+    warm = preflight.advise(baseline.replace(mem_fraction_static=0.68), GB10, {"flashinfer": True})
     assert not any("unified" in n.text or "FlashInfer" in n.text for n in warm)
     assert preflight.advise(baseline, None, {})[0].level == "stop"
 
@@ -63,7 +63,7 @@ def test_capacity_of_ling_on_an_h200_and_on_a_small_card():
     # embedding (1.5 GiB) dropped once shared; the published checkpoint is 70.4 GB.
     assert got["weights"] == pytest.approx(70.4e9, rel=0.01)
     assert got["kv"] == pytest.approx(33000 * 8064) and got["fits"]
-    without = preflight.capacity(model, config.but(speculative=None), H200)
+    without = preflight.capacity(model, config.replace(speculative=None), H200)
     assert without["weights"] < got["weights"] and without["state"] < got["state"]
     assert not preflight.capacity(model, config, preflight.Gpu("small", (9, 0), 80e9))["fits"]
 

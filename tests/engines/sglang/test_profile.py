@@ -15,8 +15,8 @@ EVENTS = [
     {"name": "fused_recurrent_kda_fwd_kernel", "cat": "kernel", "ts": 160.0, "dur": 20.0},  # overlaps
     {"name": "deep_gemm::sm90_fp8_gemm_1d2d_impl", "cat": "kernel", "ts": 200.0, "dur": 100.0},
     {"name": "Memcpy DtoD", "cat": "gpu_memcpy", "ts": 300.0, "dur": 10.0},
-    {"name": "cudaGraphLaunch", "cat": "cuda_runtime", "ts": 0.0, "dur": 500.0},              # on the CPU: not counted
-]  # fmt: skip
+    {"name": "cudaGraphLaunch", "cat": "cuda_runtime", "ts": 0.0, "dur": 500.0},  # on the CPU: not counted
+]
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -27,7 +27,7 @@ def test_busy_and_idle_time_of_a_step(tmp_path, packed):
     got = profile.summarise(profile.read_trace(path), steps=2)
     assert got["kernels_per_step"] == 2.5
     assert got["span_s"] == pytest.approx(105e-6)
-    assert got["busy_s"] == pytest.approx((40 + 30 + 100 + 10) / 2 * 1e-6)   # the overlap counts once
+    assert got["busy_s"] == pytest.approx((40 + 30 + 100 + 10) / 2 * 1e-6)  # the overlap counts once
     assert got["idle_s"] == pytest.approx(got["span_s"] - got["busy_s"])
     assert got["by_name"]["fused_recurrent_kda_fwd_kernel"] == {"count": 1.0, "time_s": pytest.approx(20e-6)}
 

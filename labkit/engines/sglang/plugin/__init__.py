@@ -16,20 +16,11 @@ import logging
 import os
 import sys
 
+from labkit.engines.sglang.plugin.variables import ACCEPT_FILE, DUMMY, FP8_HEAD, HOLD_FILE, TENSOR_ONLY, on
+
 log = logging.getLogger("labkit.plugin")
 
-FP8_HEAD = "SGLANG_ENABLE_FP8_LM_HEAD"
-TENSOR_ONLY = "LABKIT_TENSOR_ONLY_HEAD"
-ACCEPT_FILE = "LABKIT_SIMULATE_ACC_LEN_FILE"
-HOLD_FILE = "LABKIT_HOLD_FILE"
-DUMMY = "LABKIT_DUMMY_WEIGHTS"
-
 _LOADER = "sglang.srt.model_loader.loader"
-
-
-def on(name: str) -> bool:
-    """Whether a switch is set to something other than 0, false or nothing."""
-    return os.environ.get(name, "").strip().lower() not in ("", "0", "false", "no", "off")
 
 
 def register() -> None:

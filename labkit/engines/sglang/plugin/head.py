@@ -70,11 +70,11 @@ def after_load(model, loader, *args, **kwargs):
             f"labkit plugin: the FP8 head is made for {', '.join(TARGETS)}; {name} is refused, because how its head is "
             "shared with embeddings or a draft has not been checked. Unset SGLANG_ENABLE_FP8_LM_HEAD to run it"
         )
-    from labkit.engines.sglang import plugin
+    from labkit.engines.sglang.plugin import variables
 
     fp32 = getattr(getattr(model, "logits_processor", None), "use_fp32_lm_head", False)
     argv = ["--enable-fp32-lm-head"] if fp32 else []
-    why = contradiction(argv, tensor_only=plugin.on(plugin.TENSOR_ONLY))
+    why = contradiction(argv, tensor_only=variables.on(variables.TENSOR_ONLY))
     if why is None and getattr(model.config, "tie_word_embeddings", False):
         why = "this checkpoint ties its head to the embeddings, which an FP8 head cannot serve"
     if why:
@@ -144,15 +144,23 @@ def _log_head(head, before, name: str) -> None:
     mb = before.numel() / 1e6
     log.warning(
         "labkit plugin: FP8 lm_head on for %s: weight %s %s, scale %s, %.1f MB -> %.1f MB, method %s",
-        name, tuple(head.weight.shape), head.weight.dtype, tuple(head.weight_scale.shape),
-        mb * before.element_size(), mb, type(head.quant_method).__name__,
-    )  # fmt: skip
+        name,
+        tuple(head.weight.shape),
+        head.weight.dtype,
+        tuple(head.weight_scale.shape),
+        mb * before.element_size(),
+        mb,
+        type(head.quant_method).__name__,
+    )
     got = accuracy(head, before)
     log.warning(
         "labkit plugin: FP8 lm_head check: relative error %.4f, top-1 agreement %.4f, M=1 and M=4 same tokens %.4f "
         "(%d random hidden states, against FP32)",
-        got["relative_error"], got["top1"], got["same_tokens"], got["tokens"],
-    )  # fmt: skip
+        got["relative_error"],
+        got["top1"],
+        got["same_tokens"],
+        got["tokens"],
+    )
 
 
 def _teach_draft(draft) -> None:
@@ -160,22 +168,26 @@ def _teach_draft(draft) -> None:
     if hasattr(draft, "set_lm_head_from_target"):
         log.warning("labkit plugin: %s can take the target's head by itself; left as it is", draft.__name__)
         return
-    from labkit.engines.sglang import plugin
+    from labkit.engines.sglang.plugin import variables
 
-    draft.set_lm_head_from_target = _keep_tensor if plugin.on(plugin.TENSOR_ONLY) else _take_module
+    draft.set_lm_head_from_target = _keep_tensor if variables.on(variables.TENSOR_ONLY) else _take_module
 
 
 def _take_module(self, target_head) -> None:
     self.lm_head = target_head
     log.warning(
         "labkit plugin: draft %s shares the target's lm_head module (method %s, dtype %s)",
-        type(self).__name__, type(getattr(target_head, "quant_method", None)).__name__, target_head.weight.dtype,
-    )  # fmt: skip
+        type(self).__name__,
+        type(getattr(target_head, "quant_method", None)).__name__,
+        target_head.weight.dtype,
+    )
 
 
 def _keep_tensor(self, target_head) -> None:
     log.warning(
         "labkit plugin: TEACHING SWITCH on: draft %s keeps the bare weight tensor (dtype %s, method %s, scale %s)",
-        type(self).__name__, self.lm_head.weight.dtype, type(getattr(self.lm_head, "quant_method", None)).__name__,
+        type(self).__name__,
+        self.lm_head.weight.dtype,
+        type(getattr(self.lm_head, "quant_method", None)).__name__,
         "present" if hasattr(self.lm_head, "weight_scale") else "absent",
-    )  # fmt: skip
+    )

@@ -33,9 +33,9 @@ def after_flush(result, scheduler, *args, **kwargs):
     SGLang reads `spec_utils.SIMULATE_ACC_LEN` afresh in every verify step, on the CPU, so arms of different accept
     lengths can alternate on one server. The lab flushes before every request. An empty or absent file changes nothing.
     """
-    from labkit.engines.sglang import plugin
+    from labkit.engines.sglang.plugin import variables
 
-    wanted = read_accept_length(os.environ.get(plugin.ACCEPT_FILE))
+    wanted = read_accept_length(os.environ.get(variables.ACCEPT_FILE))
     if wanted is not None:
         from sglang.srt.speculative import spec_utils
 

@@ -37,16 +37,20 @@ class Handler(BaseHTTPRequestHandler):
         if self.path == "/health":
             return self._json({})
         spec = _option("--speculative-algorithm")
-        return self._json({
-            "version": "0.5.23", "model_path": _option("--model-path"), "api_key": _option("--api-key", "PLANTED-KEY"),
-            "moe_runner_backend": _option("--moe-runner-backend"),
-            "enable_fp32_lm_head": "--enable-fp32-lm-head" in sys.argv,
-            "speculative_algorithm": "EAGLE" if spec else None,
-            "speculative_num_steps": int(_option("--speculative-num-steps", 0)) or None,
-            "speculative_num_draft_tokens": int(_option("--speculative-num-draft-tokens", 0)) or None,
-            "launch_command": " ".join(sys.argv) + " --api-key PLANTED-KEY",
-            "internal_states": [{"avg_spec_accept_length": Handler.accept if spec else None}],
-        })  # fmt: skip
+        return self._json(
+            {
+                "version": "0.5.23",
+                "model_path": _option("--model-path"),
+                "api_key": _option("--api-key", "PLANTED-KEY"),
+                "moe_runner_backend": _option("--moe-runner-backend"),
+                "enable_fp32_lm_head": "--enable-fp32-lm-head" in sys.argv,
+                "speculative_algorithm": "EAGLE" if spec else None,
+                "speculative_num_steps": int(_option("--speculative-num-steps", 0)) or None,
+                "speculative_num_draft_tokens": int(_option("--speculative-num-draft-tokens", 0)) or None,
+                "launch_command": " ".join(sys.argv) + " --api-key PLANTED-KEY",
+                "internal_states": [{"avg_spec_accept_length": Handler.accept if spec else None}],
+            }
+        )
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
@@ -72,11 +76,18 @@ class Handler(BaseHTTPRequestHandler):
             step = Handler.accept if spec else 1
             done = min(wanted, max(done + 1, round(rounds * step)))
             time.sleep(float(os.environ.get("SCRIPT_TPOT_S", "0.01")))
-            meta = {"prompt_tokens": len(body["input_ids"]), "completion_tokens": done, "cached_tokens": 0,
-                    "finish_reason": {"type": "length"} if done == wanted else None}  # fmt: skip
+            meta = {
+                "prompt_tokens": len(body["input_ids"]),
+                "completion_tokens": done,
+                "cached_tokens": 0,
+                "finish_reason": {"type": "length"} if done == wanted else None,
+            }
             if spec:
-                meta |= {"spec_verify_ct": rounds, "spec_num_proposed_drafts": DRAFTED * rounds,
-                         "spec_num_correct_drafts": done - rounds}  # fmt: skip
+                meta |= {
+                    "spec_verify_ct": rounds,
+                    "spec_num_proposed_drafts": DRAFTED * rounds,
+                    "spec_num_correct_drafts": done - rounds,
+                }
             self.wfile.write(b"data: " + json.dumps({"output_ids": [7] * done, "meta_info": meta}).encode() + b"\n\n")
             self.wfile.flush()
         self.wfile.write(b"data: [DONE]\n\n")

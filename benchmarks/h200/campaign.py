@@ -1,0 +1,448 @@
+"""Many server starts in one go, for a machine that is there for minutes: python -m benchmarks.h200.campaign
+
+A plan (YAML) names servers, the stops at which each is started and measured, and a wall-clock budget. Every server
+imports ahead and is held before it touches the GPU (a switch of labkit's SGLang plugin); then one at a time starts, is
+measured on idle CPUs and is stopped. Rows go to one run directory per load, on disk before the next request.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from labkit import fields as check
+from labkit.engines import process
+from labkit.engines.config import EngineConfig, Speculative
+from labkit.engines.ladder import name as rung_name
+from labkit.engines.ladder import rung
+from labkit.engines.sglang.gpu import smi
+from labkit.engines.sglang.preflight import kernel_caches
+from labkit.errors import BadInput, LabError
+from labkit.measure import client, session
+from labkit.params import Params, load_params
+from labkit.records import RunWriter
+from labkit.workloads import Prompt, load
+
+PROFILED_STEPS = 12
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One load on a running server. accept: simulated accept lengths that alternate, 0 = the model's own; () = none."""
+
+    load: str
+    requests: int
+    accept: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stop:
+    """One start of one server. estimate_s decides whether it still fits the budget."""
+
+    server: str
+    visits: tuple[Visit, ...]
+    estimate_s: float = 60.0
+    profile: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A whole campaign. loads: name -> (prompt_tokens, output_tokens)."""
+
+    params: Params
+    servers: dict[str, EngineConfig]
+    loads: dict[str, tuple[int, int]]
+    stops: tuple[Stop, ...]
+    budget_s: float
+    warmup: int = 2
+    document: dict = field(default_factory=dict)
+
+
+def read_plan(path: str | Path, model: str | None = None) -> Plan:
+    """A plan from YAML; `params` in it is relative to the plan. `model` replaces the model of the parameters.
+
+    Raises BadInput naming the field.
+    """
+    import yaml
+
+    path = Path(path)
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise BadInput("plan", str(path), f"a readable YAML file ({e.strerror})") from None
+    got = check.mapping("", document, _PLAN)
+    params = load_params(path.parent / got["params"])
+    if model:
+        engine = params.engine.replace(model=model).as_dict()
+        params = load_params({**params.as_dict(), "engine": engine, "tokenizer": model})
+    servers = {n: _server(f"servers.{n}", v, params.engine) for n, v in got["servers"].items()}
+    loads = {n: _load(f"loads.{n}", v) for n, v in got["loads"].items()}
+    stops = tuple(_stop(f"stops[{i}]", s, servers, loads) for i, s in enumerate(got["stops"]))
+    return Plan(params, servers, loads, stops, got["budget_s"], got.get("warmup", 2), document)
+
+
+class Campaign:
+    """Runs a plan. out: one folder per load below it, plus profile.json. work: logs and control files."""
+
+    def __init__(self, plan: Plan, out: Path, work: Path, started: float | None = None):
+        self.plan, self.out, self.work = plan, out, work
+        self.began = time.monotonic() if started is None else started
+        self.held: list[Held] = []
+        self.skipped: list[str] = []
+        self.profiles: dict[str, dict] = {}
+        self.writers: dict[str, RunWriter] = {}
+        self.prompts: dict[str, list[Prompt]] = {}
+
+    def left(self) -> float:
+        return self.plan.budget_s - (time.monotonic() - self.began)
+
+    def run(self) -> None:
+        """All stops that fit. Rows, profiles and what was skipped are on disk at every moment."""
+        self.work.mkdir(parents=True, exist_ok=True)
+        most = {
+            n: max((v.requests for s in self.plan.stops for v in s.visits if v.load == n), default=1)
+            for n in self.plan.loads
+        }
+        for name, (tokens, new) in self.plan.loads.items():
+            self.prompts[name] = load(
+                "synthetic",
+                count=most[name],
+                seed=self.plan.params.seed,
+                tokenizer_path=self.plan.params.tokenizer,
+                prompt_tokens=tokens,
+                output_tokens=new,
+            )
+            parameters = {
+                **self.plan.params.as_dict(),
+                "prompt_tokens": tokens,
+                "output_tokens": new,
+                "count": most[name],
+                "plan": self.plan.document,
+            }
+            self.writers[name] = RunWriter(self.out / name, parameters, label=f"campaign {name}")
+        try:
+            for i, stop in enumerate(self.plan.stops):
+                self.held.append(Held(self, i, stop))
+            self._probe()
+            for one in self.held:
+                if self.left() < one.stop.estimate_s:
+                    self.skip(one.label, f"{self.left():.0f} s left, needs {one.stop.estimate_s:.0f}")
+                    continue
+                try:
+                    self._at(one)
+                except Exception as e:  # one broken stop must not cost the others: the machine is there only once
+                    self.skip(one.label, str(e) if isinstance(e, LabError) else repr(e))
+                one.end()
+        finally:
+            for one in self.held:
+                one.cancel()
+            for one in self.held:
+                one.end()
+            for writer in self.writers.values():
+                writer.finish(summary={"skipped": self.skipped, "wall_s": self.plan.budget_s - self.left()})
+
+    def _probe(self) -> None:
+        """What the GPU's memory sustains, while the servers import and nobody uses it."""
+        if any(c.engine != "sglang" for c in self.plan.servers.values()):
+            return
+        command = [sys.executable, "-m", "labkit.engines.sglang.gpu"]
+        try:
+            got = subprocess.run(command, capture_output=True, text=True, timeout=90)
+            found = json.loads(got.stdout) if got.returncode == 0 else {"error": got.stderr[-500:]}
+        except (subprocess.TimeoutExpired, ValueError) as e:
+            found = {"error": str(e)}
+        say(f"gpu: {found}")
+        for writer in self.writers.values():
+            writer.meta["gpu"] = found
+            writer.save()
+
+    def skip(self, label: str, why: str) -> None:
+        self.skipped.append(f"{label}: {why}")
+        say(f"-- {label} not measured: {why}")
+        for writer in self.writers.values():
+            writer.meta["summary"]["skipped"] = self.skipped
+            writer.save()
+
+    def _at(self, one: "Held") -> None:
+        began = time.monotonic()
+        engine = one.go()
+        started_s = time.monotonic() - began
+        info = engine.server_info()
+        say(f"== {one.label}: ready {started_s:.1f} s after go, {self.left():.0f} s left")
+        # Importing servers would share the CPUs with a measurement.
+        while not all(other.quiet() for other in self.held) and time.monotonic() - began < started_s + 60:
+            time.sleep(0.25)
+        for visit in one.stop.visits:
+            self._visit(one, engine, visit, info, started_s)
+        if one.stop.profile and self.left() > 20:
+            self._profile(one, engine)
+
+    def _visit(self, one: "Held", engine, visit: Visit, info: dict, started_s: float) -> None:
+        writer, prompts = self.writers[visit.load], self.prompts[visit.load][: visit.requests]
+        arms = [(a, f"{one.stop.server} a={a:g}" if a else one.stop.server) for a in visit.accept or (None,)]
+        gpu = smi()
+        for accept, name in arms:
+            config = one.config.replace(simulate_acc_len=accept or None)
+            earlier = next((a["starts"] for a in writer.meta["arms"] if a["name"] == name), [])
+            this = {
+                "start": one.again,
+                "start_seconds": round(started_s, 2),
+                "gpu": gpu,
+                "kernel_caches_before": one.caches,
+            }
+            writer.add_arm(
+                name,
+                requested=config.as_dict(),
+                server_info=info,
+                launch=engine.launch_record(),
+                starts=[*earlier, this],
+                accept_switched_at_run_time=accept is not None,
+            )
+        for i in range(self.plan.warmup):
+            accept, name = arms[i % len(arms)]
+            one.accept(accept)
+            row = self._sample(engine, name, session._warm(prompts[i % len(prompts)]), -1, i)
+            self._keep(writer, row | {"status": "warmup" if row["status"] == "ok" else row["status"]}, one)
+        for index, prompt in enumerate(prompts):
+            # Arms rotate, so that none always follows the same neighbour.
+            for accept, name in arms[index % len(arms) :] + arms[: index % len(arms)]:
+                if self.left() < 5:
+                    raise LabError(f"budget spent at {visit.load} request {index}")
+                one.accept(accept)
+                repeat = one.again * len(prompts) + index
+                self._keep(writer, self._sample(engine, name, prompt, repeat, index), one)
+
+    @staticmethod
+    def _sample(engine, arm: str, prompt: Prompt, repeat: int, index: int) -> dict:
+        """One row; a flush that came too early (the engine was still tidying up) is tried again."""
+        for _ in range(4):
+            row = session.sample(session.Arm(arm, engine.url, engine.api_key), prompt, repeat=repeat, index=index)
+            if row["status"] != "refused" or row.get("flush_status") == 200:
+                break
+            time.sleep(0.2)
+        return row
+
+    def _keep(self, writer: RunWriter, row: dict, one: "Held") -> None:
+        writer.append({**row, "start": one.again})
+        tpot = f"{row['tpot_s'] * 1e3:.3f} ms" if row["tpot_s"] else "-"
+        say(f"   {row['arm']:24s} {row['prompt_tokens']:6d} {row['status']:7s} tpot {tpot} a {row['accept_length']}")
+
+    def _profile(self, one: "Held", engine) -> None:
+        """Twelve forward passes under the engine's profiler, summed by kernel on the spot: traces are tens of MB."""
+        from labkit.engines.sglang import profile
+
+        folder = self.work / f"profile-{one.label}"
+        folder.mkdir(exist_ok=True)
+        began = time.time()
+        one.accept(3.9 if any(v.accept for v in one.stop.visits) else None)
+        prompt = next(iter(self.prompts.values()))[0]
+        client.flush(engine.url)
+        body = {"output_dir": str(folder), "num_steps": PROFILED_STEPS, "activities": ["GPU"]}
+        started = threading.Event()
+
+        def on_chunk(_, tokens: int) -> None:
+            # The prefill is over once tokens come: only decode steps are wanted.
+            if tokens >= 32 and not started.is_set():
+                started.set()
+                threading.Thread(target=_ask, args=(engine.url, "/start_profile", body), daemon=True).start()
+
+        client.generate(
+            engine.url,
+            input_ids=prompt.input_ids,
+            on_chunk=on_chunk,
+            sampling={"temperature": 0.0, "ignore_eos": True, "max_new_tokens": 192},
+        )
+        for _ in range(60):
+            trace = profile.newest(folder, began)
+            if trace is not None:
+                time.sleep(1.0)  # it may still be being written
+                break
+            time.sleep(0.25)
+        try:
+            if trace is None:
+                raise LabError("profile: no trace appeared")
+            self.profiles[one.label] = profile.summarise(profile.read_trace(trace), PROFILED_STEPS)
+            got = self.profiles[one.label]
+            say(f"   profile: span {got['span_s'] * 1e3:.2f} ms a pass, busy {got['busy_s'] * 1e3:.2f} ms")
+        except LabError as e:
+            say(f"   {e}")
+        (self.out / "profile.json").write_text(json.dumps(self.profiles))
+
+
+class Held:
+    """One start of one server. SGLang starts at once and is held before it uses the GPU; others start at go()."""
+
+    def __init__(self, campaign: Campaign, number: int, stop: Stop):
+        self.stop, self.campaign = stop, campaign
+        self.again = sum(s.server == stop.server for s in campaign.plan.stops[:number])
+        self.label = f"{number:02d}-{stop.server}"
+        self.config = campaign.plan.servers[stop.server]
+        self._folder = campaign.work / self.label
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._gate, self._accept = self._folder / "go", self._folder / "accept"
+        self._engine = self._error = None
+        self.caches: dict[str, bool] = {}
+        self._cancel, self._begun = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._start, args=(number,), daemon=True)
+        if self.config.engine == "sglang":
+            self._thread.start()
+            self._begun.wait(30)  # one after the other: the lab's ownership and the port are settled by then
+
+    def _start(self, number: int) -> None:
+        config = self.config
+        if config.engine == "sglang":
+            env = {"LABKIT_HOLD_FILE": str(self._gate)}
+            if any(v.accept for v in self.stop.visits):
+                env["LABKIT_SIMULATE_ACC_LEN_FILE"] = str(self._accept)
+            # Ports apart, because SGLang takes some more next to its own, and held servers bind theirs late.
+            port = config.port or 30000 + 37 * (number + 1)
+            config = config.replace(env={**dict(config.env), **env}, port=port)
+        try:
+            self._engine = process.start(
+                config, self._folder, lambda event: self._begun.set(), beside=True, cancel=self._cancel, grace_s=2.0
+            )
+        except Exception as e:  # reported by go(), in the thread that waits for it
+            self._error = e
+        self._begun.set()
+
+    def go(self):
+        """Let it start; returns the running engine. Raises LabError with the engine's own reason."""
+        self.caches = kernel_caches()
+        self._gate.touch()
+        if not self._thread.is_alive() and self._engine is None and self._error is None:
+            self._thread.start()
+        self._thread.join(max(1.0, self.campaign.left()))
+        if self._error is not None:
+            raise LabError(str(self._error))
+        if self._engine is None:
+            raise LabError("did not start within the budget")
+        return self._engine
+
+    def quiet(self) -> bool:
+        """Whether it does nothing now: waiting at its gate with both of SGLang's processes, running, failed or over."""
+        if not self._thread.is_alive():
+            return True
+        return len(list(self._folder.glob("go.held.*"))) >= 2
+
+    def accept(self, length: float | None) -> None:
+        """Set the simulated accept length; the engine takes it at the next cache flush."""
+        if length is not None:
+            self._accept.write_text(f"{length if length else -1:g}")
+
+    def cancel(self) -> None:
+        """Give up a start that still goes on."""
+        self._cancel.set()
+
+    def end(self) -> None:
+        """Stop it, or give up starting it."""
+        self.cancel()
+        if self._thread.is_alive():
+            self._thread.join(30)
+        if self._engine is not None:
+            self._engine.stop()
+            self._engine = None
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Command line of a campaign; see the module's first line."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.h200.campaign", description=__doc__.splitlines()[0])
+    parser.add_argument("plan")
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--work", required=True, type=Path, help="folder for logs and control files")
+    parser.add_argument("--model", help="folder or hub id instead of the plan's")
+    parser.add_argument("--budget-s", type=float, help="wall clock instead of the plan's")
+    args = parser.parse_args(argv)
+    try:
+        plan = read_plan(args.plan, args.model)
+        if args.budget_s:
+            plan = Plan(**{**vars(plan), "budget_s": args.budget_s})
+        Campaign(plan, args.out, args.work).run()
+    except LabError as e:
+        print(e, file=sys.stderr)
+        return 2 if isinstance(e, BadInput) else 1
+    return 0
+
+
+def _ask(url: str, path: str, body: dict) -> None:
+    client.request(url, "POST", path, json.dumps(body).encode(), timeout_s=30)
+
+
+def _server(name: str, value: object, base: EngineConfig) -> EngineConfig:
+    got = check.mapping(name, value, _SERVER)
+    if "speculative" in got:
+        base = base.replace(speculative=got["speculative"])
+    config = rung(base, got["rung"])
+    return config.replace(
+        extra_args=[*config.extra_args, *got.get("extra_args", ())],
+        env={**dict(config.env), **{k: str(v) for k, v in got.get("env", {}).items()}},
+    )
+
+
+def _load(name: str, value: object) -> tuple[int, int]:
+    size = check.integer(2, 1 << 20)
+    got = check.mapping(name, value, {"prompt_tokens": size, "output_tokens": size})
+    for field_name in ("prompt_tokens", "output_tokens"):
+        if field_name not in got:
+            raise BadInput(f"{name}.{field_name}", None, "a number of tokens")
+    return got["prompt_tokens"], got["output_tokens"]
+
+
+def _stop(name: str, value: object, servers: dict, loads: dict) -> Stop:
+    got = check.mapping(name, value, _STOP)
+    visits = []
+    for i, item in enumerate(got["visits"]):
+        visit = check.mapping(f"{name}.visits[{i}]", item, _VISIT)
+        if visit["load"] not in loads:
+            raise BadInput(f"{name}.visits[{i}].load", visit["load"], "one of " + ", ".join(loads))
+        visits.append(Visit(**visit))
+    if got["server"] not in servers:
+        raise BadInput(f"{name}.server", got["server"], "one of " + ", ".join(servers))
+    return Stop(**{**got, "visits": tuple(visits)})
+
+
+def _as_is(field: str, value: object) -> object:
+    return value
+
+
+def _named(field: str, value: object) -> dict:
+    if not isinstance(value, dict) or not value:
+        raise BadInput(field, value, "a mapping with at least one name")
+    return value
+
+
+_PLAN = {
+    "params": check.text,
+    "budget_s": check.real(1, 86400),
+    "warmup": check.integer(0, 20),
+    "loads": _named,
+    "servers": _named,
+    "stops": check.list_of(_as_is, least=1),
+}
+_SERVER = {
+    "rung": lambda field, value: rung_name(value),
+    "extra_args": check.list_of(check.text),
+    "env": _named,
+    "speculative": lambda field, value: Speculative.from_dict(value, field),
+}
+_STOP = {
+    "server": check.text,
+    "estimate_s": check.real(1, 86400),
+    "profile": check.boolean,
+    "visits": check.list_of(_as_is, least=1),
+}
+_VISIT = {
+    "load": check.text,
+    "requests": check.integer(1, 1000),
+    "accept": check.list_of(check.real(0, 64)),
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

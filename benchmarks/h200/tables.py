@@ -1,0 +1,317 @@
+"""A campaign's records as tables: what a report shows of a machine that is no longer there."""
+
+import json
+import re
+import tarfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from benchmarks.h200 import speculation_fit as law
+from labkit.catalog import load_config
+from labkit.checks.checks import configuration
+from labkit.checks.observed import Observed
+from labkit.engines.config import EngineConfig
+from labkit.engines.sglang import profile
+from labkit.errors import BadInput
+from labkit.evidence import Evidence, measured
+from labkit.measure.metrics import good
+from labkit.records import Run, read_run
+from labkit.roofline.account import per_tensor, simple
+
+RUNGS = ("baseline", "kernels", "fp8-head")
+_HEAD_CHECK = r"lm_head check: relative error ([\d.]+), top-1 agreement ([\d.]+), M=1 and M=4 same tokens ([\d.]+)"
+WITHIN = 0.03  # how near a prediction from bytes must come where bytes bind
+
+
+@dataclass(frozen=True)
+class Record:
+    """A campaign on disk: one run per load, profiles by stop, logs by stop."""
+
+    folder: Path
+    runs: dict[str, Run]
+    profiles: dict[str, dict] = field(default_factory=dict)
+    logs: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def gpu(self) -> dict:
+        return next(iter(self.runs.values())).meta.get("gpu", {})
+
+    @property
+    def bandwidth(self) -> Evidence:
+        """What the GPU's memory sustained: a large copy, bytes read plus written, B/s."""
+        copy = self.gpu.get("copy")
+        if not copy:
+            raise BadInput("campaign", str(self.folder), "a record with a copy bandwidth")
+        return measured(copy["median"], "B/s", f"device copy on {copy['device']}", low=copy["low"], high=copy["high"])
+
+    def source(self, load: str) -> str:
+        return f"run {self.runs[load].meta['id']}"
+
+
+def read(folder: str | Path) -> Record:
+    """Read what the campaign wrote (run folders, profile.json, logs.tar.gz). Raises BadInput without a run."""
+    folder = Path(folder)
+    runs = {p.parent.name: read_run(p.parent) for p in sorted(folder.glob("*/run.json"))}
+    runs = {name: run for name, run in runs.items() if str(run.meta.get("label", "")).startswith("campaign")}
+    if not runs:
+        raise BadInput("campaign", str(folder), "a folder of run directories")
+    profiles = json.loads((folder / "profile.json").read_text()) if (folder / "profile.json").exists() else {}
+    logs = {}
+    if (folder / "logs.tar.gz").exists():
+        with tarfile.open(folder / "logs.tar.gz") as tar:
+            for member in tar.getmembers():
+                if member.isfile() and member.name.endswith(".log") and "engine" in member.name:
+                    text = tar.extractfile(member).read().decode(errors="replace")
+                    logs[Path(member.name).parent.name] = text
+    return Record(folder, runs, profiles, logs)
+
+
+def arms_table(record: Record, load: str) -> pd.DataFrame:
+    """TPOT over steady starts with its interval, accept length, TTFT, and the median of every start; ms.
+
+    * marks a start whose own requests differ by more than 5%; where all are marked, all are counted.
+    """
+    rows = []
+    for arm in law.arms(record.runs[load].rows, record.source(load)).values():
+        rows.append(
+            {
+                "arm": arm.name,
+                "TPOT ms": arm.steady.value * 1e3,
+                "low": arm.steady.low * 1e3,
+                "high": arm.steady.high * 1e3,
+                "a": arm.accept,
+                "round ms": arm.steady.value * 1e3 * (arm.accept or 1),
+                "TTFT ms": arm.ttft.value * 1e3,
+                "requests": arm.requests,
+                "by start, ms": ", ".join(
+                    f"{m * 1e3:.2f}" + ("*" if k in arm.disturbed else "") for k, (m, _) in arm.starts.items()
+                ),
+                "between starts": arm.between_starts,
+            }
+        )
+    return pd.DataFrame(rows).set_index("arm")
+
+
+def accounts_table(record: Record, load: str, model: str = "ling-3.0-flash") -> pd.DataFrame:
+    """Each rung against both byte accounts and the copy bandwidth: GB a step, GB/s reached, share of copy, floor."""
+    rows, bandwidth = [], record.bandwidth.value
+    arms = law.arms(record.runs[load].rows, record.source(load))
+    context = _context(record, load)
+    for name in (n for n in RUNGS if n in arms):
+        head = "fp8" if name == "fp8-head" else "bf16"
+        whole = per_tensor(load_config(model), context=context, head=head).total_bytes
+        short = simple(load_config(model), head_bits=8 if head == "fp8" else 16).total_bytes
+        seconds = arms[name].steady.value
+        rows.append(
+            {
+                "rung": name,
+                "TPOT ms": seconds * 1e3,
+                "per tensor GB": whole / 1e9,
+                "simple GB": short / 1e9,
+                "per tensor GB/s": whole / seconds / 1e9,
+                "simple GB/s": short / seconds / 1e9,
+                "share of copy": whole / seconds / bandwidth,
+                "floor ms": whole / bandwidth * 1e3,
+            }
+        )
+    return pd.DataFrame(rows).set_index("rung")
+
+
+def head_step(record: Record, load: str, model: str = "ling-3.0-flash") -> dict:
+    """What the FP8 head saved and what bytes alone predict, s: measured, predicted at copy speed and at the speed
+    that the step before reached; error of each predicted TPOT."""
+    arms = law.arms(record.runs[load].rows, record.source(load))
+    before, after = arms["kernels"].steady.value, arms["fp8-head"].steady.value
+    context = _context(record, load)
+    with_bf16 = per_tensor(load_config(model), context=context, head="bf16").total_bytes
+    saved = with_bf16 - per_tensor(load_config(model), context=context, head="fp8").total_bytes
+    at_copy = before - saved / record.bandwidth.value
+    at_step = before * (1 - saved / with_bf16)
+    return {
+        "before_s": before,
+        "after_s": after,
+        "saved_bytes": saved,
+        "saved_s": before - after,
+        "predicted_at_copy_s": at_copy,
+        "error_at_copy": at_copy / after - 1,
+        "predicted_at_step_s": at_step,
+        "error_at_step": at_step / after - 1,
+    }
+
+
+def law_table(record: Record, load: str, plain: str, reference: str) -> pd.DataFrame:
+    """S = a/c at every simulated accept length, c taken from the reference arm."""
+    run = record.runs[load]
+    names = [n for n in run.arms if n.startswith("mtp a=") and any(r["arm"] == n for r in good(run.rows))]
+    held = law.law(run.rows, plain, names, reference, record.source(load))
+    return pd.DataFrame(
+        [
+            {
+                "arm": h.arm,
+                "a": h.accept,
+                "c": h.c.value,
+                "c low": h.c.low,
+                "c high": h.c.high,
+                "S measured": h.speedup.value,
+                "S low": h.speedup.low,
+                "S high": h.speedup.high,
+                "S predicted": h.predicted,
+                "error": h.error,
+            }
+            for h in sorted(held, key=lambda h: h.accept)
+        ]
+    ).set_index("arm")
+
+
+def rounds_table(record: Record, load: str) -> pd.DataFrame:
+    """Every pass of the engine as it arrived, ms: quantiles of the time between streamed chunks, by arm and start.
+
+    One chunk is one step, or one draft-and-verify round. The 5% quantile is a pass that nothing else delayed.
+    """
+    rows = {}
+    for arm in record.runs[load].arms:
+        mine = [r for r in good(record.runs[load].rows) if r["arm"] == arm]
+        for start in sorted({r.get("start", 0) for r in mine}):
+            gaps = np.concatenate([np.diff(r["chunk_times"]) for r in mine if r.get("start", 0) == start]) * 1e3
+            rows[arm, start] = {"passes": len(gaps), **{f"{q}%": np.percentile(gaps, q) for q in (5, 25, 50, 75, 95)}}
+    return pd.DataFrame(rows).T
+
+
+def profile_table(record: Record) -> pd.DataFrame:
+    """Milliseconds of kernel time in one pass by group of kernels; one column a profiled server."""
+    table = pd.DataFrame(
+        {
+            label.split("-", 1)[1]: {k: v * 1e3 for k, v in profile.grouped(got["by_name"]).items()}
+            for label, got in record.profiles.items()
+        }
+    ).fillna(0.0)
+    ladder = [n for n in RUNGS if n in table]
+    ladder += [n for n in table if n not in ladder]
+    return table.loc[table.max(axis=1).sort_values(ascending=False).index, ladder]
+
+
+def gaps_table(record: Record, load: str = "1k") -> pd.DataFrame:
+    """How much of a pass no kernel runs: the pass as measured without the profiler, less the busy time under it; ms.
+
+    The profiler's own span is no guide: it slows the CPU, and so every wait for it. Kernels overlap, so their sum can
+    exceed the busy time.
+    """
+    arms, rows = law.arms(record.runs[load].rows, record.source(load)), {}
+    for label, got in record.profiles.items():
+        server = label.split("-", 1)[1]
+        arm = arms.get(f"{server} a=3.9") or arms[server]
+        seconds = arm.steady.value * (arm.accept or 1)
+        rows[server] = {
+            "pass ms": seconds * 1e3,
+            "kernels": got["kernels_per_step"],
+            "busy ms": got["busy_s"] * 1e3,
+            "sum of kernels ms": sum(e["time_s"] for e in got["by_name"].values()) * 1e3,
+            "gap ms": (seconds - got["busy_s"]) * 1e3,
+            "gap share": 1 - got["busy_s"] / seconds,
+        }
+    return pd.DataFrame(rows).T
+
+
+def benchmark_table(record: Record) -> pd.DataFrame:
+    """SGLang's own benchmark beside labkit bench on one server (folder bench); ms. Empty without it."""
+    path = record.folder / "bench" / "sglang_benchmark.json"
+    if not path.exists():
+        return pd.DataFrame()
+    theirs = json.loads(path.read_text())
+    rows = good(read_run(path.parent).rows)
+    mine = {
+        "median TPOT ms": pd.Series([r["tpot_s"] for r in rows]).median() * 1e3,
+        "mean TPOT ms": pd.Series([r["tpot_s"] for r in rows]).mean() * 1e3,
+        "requests": len(rows),
+    }
+    other = {
+        "median TPOT ms": theirs["median_tpot_ms"],
+        "mean TPOT ms": theirs["mean_tpot_ms"],
+        "requests": theirs["completed"],
+    }
+    table = pd.DataFrame({"labkit bench": mine, "sglang.benchmark.serving": other}).T
+    table["against ours"] = table["median TPOT ms"] / mine["median TPOT ms"] - 1
+    return table
+
+
+def clock_table(record: Record) -> pd.DataFrame:
+    """This client's TPOT against the server's own decode throughput, by load and arm: largest relative difference."""
+    rows = []
+    for load, run in record.runs.items():
+        for arm in run.arms:
+            pairs = [
+                (r["tpot_s"], 1 / r["server_decode_tok_s"])
+                for r in good(run.rows)
+                if r["arm"] == arm and r.get("server_decode_tok_s")
+            ]
+            if pairs:
+                ratios = pd.Series([mine / theirs - 1 for mine, theirs in pairs])
+                rows.append(
+                    {
+                        "load": load,
+                        "arm": arm,
+                        "requests": len(pairs),
+                        "median": ratios.median(),
+                        "largest": ratios.loc[ratios.abs().idxmax()],
+                    }
+                )
+    return pd.DataFrame(rows)
+
+
+def checks_table(record: Record, load: str = "1k") -> pd.DataFrame:
+    """Configuration checks on each arm's recorded server description and the log of its first stop."""
+    rows, seen = [], set()
+    for arm in record.runs[load].meta["arms"]:
+        server = arm["name"].split(" ")[0]
+        if server in seen:
+            continue
+        seen.add(server)
+        config = EngineConfig.from_dict(arm["engine"]).replace(simulate_acc_len=None)
+        expect = [
+            n
+            for n, on in (
+                ("kernels", config.moe_runner_backend == "humming"),
+                ("fp8-head", config.fp8_lm_head),
+                ("mtp", config.speculative is not None),
+            )
+            if on
+        ] or ["baseline"]
+        log = next((text for stop, text in record.logs.items() if stop.split("-", 1)[-1] == server), None)
+        env = {k: v for k, v in arm["launch"]["env"].items() if k.startswith("SGL")}
+        mine = tuple(r for r in record.runs[load].rows if r["arm"] == server and r["status"] != "warmup")
+        for check in configuration(Observed(arm["server_info"], log, mine, env), expect, config):
+            rows.append({"server": server, **check.as_dict()})
+    return pd.DataFrame(rows)
+
+
+def head_checks(record: Record) -> pd.DataFrame:
+    """The FP8 head against FP32 on the GPU, as the plugin logged it at each load: relative error, top-1 agreement, and
+    the share of hidden states for which one and four tokens at once gave the same token."""
+    found = {stop: re.search(_HEAD_CHECK, text) for stop, text in record.logs.items()}
+    names = ["relative error", "top-1 agreement", "M=1 and M=4 same"]
+    return pd.DataFrame({s: dict(zip(names, map(float, m.groups()), strict=True)) for s, m in found.items() if m}).T
+
+
+def starts_table(record: Record) -> pd.DataFrame:
+    """Seconds from go to ready of each server start, and whether kernel caches were warm."""
+    rows = {}
+    for run in record.runs.values():
+        for arm in run.meta["arms"]:
+            for start in arm["starts"]:
+                warm = [n for n, w in start["kernel_caches_before"].items() if w]
+                rows[arm["name"].split(" ")[0], start["start"]] = {
+                    "seconds": start["start_seconds"],
+                    "warm caches": ", ".join(warm) or "none",
+                    "GPU clock MHz": start["gpu"].get("clocks.sm"),
+                    "GPU C": start["gpu"].get("temperature.gpu"),
+                }
+    return pd.DataFrame(rows).T
+
+
+def _context(record: Record, load: str) -> int:
+    """Mean context of a decode step: the prompt and half of the output."""
+    row = good(record.runs[load].rows)[0]
+    return int(row["prompt_tokens"] + row["output_tokens"] / 2)

@@ -1,0 +1,100 @@
+"""`labkit bench`: TPOT, TTFT and accept length of a running server, with intervals."""
+
+import argparse
+import json
+
+HELP = "measure a running server: TPOT, TTFT, accept length with intervals"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from labkit.workloads import NAMES
+
+    parser.add_argument("--url", required=True, help="http://HOST:PORT of a server that speaks SGLang's /generate")
+    parser.add_argument("--workload", default="word-problems", help="one of " + ", ".join(NAMES))
+    parser.add_argument("--repeats", default=5, help="measured passes over the prompts (default 5)")
+    parser.add_argument("--count", default=4, help="distinct prompts (default 4)")
+    parser.add_argument("--warmup", default=2, help="requests before the first measured one (default 2)")
+    parser.add_argument("--prompt-tokens", help="exact prompt length; needs the model's tokenizer")
+    parser.add_argument("--output-tokens", default=192, help="exact output length (default 192); 0: the model stops")
+    parser.add_argument("--seed", default=1, help="seed of the prompts (default 1)")
+    parser.add_argument("--tokenizer", help="tokenizer.json or model folder (default: the server's, where readable)")
+    parser.add_argument("--api-key-env", metavar="NAME", help="environment variable that holds the server's key")
+    parser.add_argument("--out", default="outputs", help="parent of the run's directory (default: outputs)")
+
+
+def main(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from labkit.engines.attach import attach
+    from labkit.measure import metrics, session
+    from labkit.params import load_params
+    from labkit.records import RunWriter
+    from labkit.records.writer import new_directory
+    from labkit.workloads import load
+
+    plan = {n: getattr(args, n) for n in ("workload", "repeats", "count", "warmup", "prompt_tokens", "seed")}
+    plan = {k: v for k, v in plan.items() if v is not None}
+    plan |= {"output_tokens": None if str(args.output_tokens) == "0" else args.output_tokens, "out_dir": args.out}
+    engine = {"engine": "attach", "url": args.url, "api_key_env": args.api_key_env}
+    params = load_params({"engine": engine, "tokenizer": args.tokenizer, **plan})
+    server = attach(params.engine)
+    info = server.server_info()
+    tokenizer = params.tokenizer
+    if tokenizer is None and (Path(str(info.get("model_path"))) / "tokenizer.json").exists():
+        tokenizer = info["model_path"]
+    prompts = load(
+        params.workload,
+        count=params.count,
+        seed=params.seed,
+        tokenizer_path=tokenizer,
+        prompt_tokens=params.prompt_tokens,
+        output_tokens=params.output_tokens,
+    )
+    name = info.get("engine", "sglang")
+    directory = new_directory(params.out_dir, f"bench-{name}")
+    with RunWriter(directory, params.as_dict(), label="bench") as writer:
+        writer.add_arm("bench", requested=params.engine.as_dict(), server_info=info, launch=server.launch_record())
+        rows = list(
+            session.measure(
+                server.url,
+                prompts,
+                arm="bench",
+                repeats=params.repeats,
+                warmup=params.warmup,
+                writer=writer,
+                api_key=server.api_key,
+                timeout_s=params.timeout_s,
+            )
+        )
+        summary = metrics.summarise(rows, seed=params.seed)
+        summary |= {"engine": name, "version": info.get("version"), "workload": params.workload}
+        # What the server resolved after the run: a restart under our feet would show here.
+        after = server.server_info()
+        if {k: after.get(k) for k in _IDENTITY} != {k: info.get(k) for k in _IDENTITY}:
+            summary["warnings"].append("the server's settings changed during the run")
+        writer.meta["summary"] = summary
+    if args.json:
+        print(json.dumps({**summary, "run": str(directory)}))
+        return 0
+    for line in lines(summary):
+        print(line)
+    print(f"record: {directory}")
+    return 0
+
+
+_IDENTITY = ("version", "model_path", "moe_runner_backend", "fp8_lm_head", "speculative_num_draft_tokens")
+
+
+def lines(s: dict) -> list[str]:
+    """The summary as text; every number is measured."""
+    t, first, accept = s["tpot_s"], s["ttft_s"], s["accept_length"]
+    out = [
+        f"{s['engine']} {s['version'] or ''}, {s['workload']}: {s['requests']} requests in {t['repeats']} repeats",
+        f"TPOT   {t['median'] * 1e3:8.3f} ms  [{t['low'] * 1e3:.3f}, {t['high'] * 1e3:.3f}]  "
+        f"spread between repeats {t['spread']:.1%}",
+        f"TTFT   {first['median'] * 1e3:8.3f} ms  [{first['low'] * 1e3:.3f}, {first['high'] * 1e3:.3f}]",
+        f"decode {s['decode_tok_s']:8.1f} tok/s",
+    ]
+    if accept:
+        out.append(f"accept {accept['mean']:8.3f} tokens a verify step  [{accept['low']:.3f}, {accept['high']:.3f}]")
+    return out + [f"warning: {w}" for w in s["warnings"]]

@@ -1,0 +1,82 @@
+"""`labkit compare`: two recorded runs, refused unless they were measured under equal conditions."""
+
+import argparse
+import json
+import re
+
+HELP = "compare two recorded runs; refuses unequal conditions and says which differ"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("run_a", metavar="RUN_A", help="run directory: the one compared against")
+    parser.add_argument("run_b", metavar="RUN_B", help="run directory: the one judged")
+    parser.add_argument("--arm", metavar="A[:B]", help="which arms (default: every name that both have)")
+    parser.add_argument("--anyway", action="store_true", help="compare all the same; what differs is still named")
+    parser.add_argument("--fail-if-slower", metavar="5%", help="exit 1 when B's median TPOT is slower by more")
+
+
+def main(args: argparse.Namespace) -> int:
+    from labkit.errors import BadInput
+    from labkit.records import read_run
+    from labkit.report import compare
+
+    limit = None if args.fail_if_slower is None else _share(args.fail_if_slower)
+    a, b = read_run(args.run_a), read_run(args.run_b)
+    found, unequal = [], []
+    for left, right in compare.pairs(a, b, args.arm):
+        differ = compare.conditions(a, b, left, right)
+        unequal += [d for d in differ if d not in unequal]
+        if not differ or args.anyway:
+            one = compare.compare(a, b, left, right)
+            found.append(one | {"changes": compare.changes(a, b, left, right)})
+    refused = bool(unequal) and not args.anyway
+    slower = [p for p in found if limit is not None and p["tpot_s"]["ratio"]["median"] > 1 + limit]
+    if args.json:
+        print(
+            json.dumps(
+                {
+                    "equal_conditions": not unequal,
+                    "differences": unequal,
+                    "pairs": [] if refused else found,
+                    "slower": [p["b"] for p in slower],
+                }
+            )
+        )
+    if refused:
+        named = "; ".join(f"{d['what']} ({d['a']} / {d['b']})" for d in unequal)
+        raise BadInput("runs", f"{args.run_a} {args.run_b}", f"equal conditions (or --anyway); these differ: {named}")
+    if not args.json:
+        for line in lines(found, unequal):
+            print(line)
+        for p in slower:
+            print(f"slower than allowed: {p['b']} by {p['tpot_s']['ratio']['median'] - 1:.1%} (limit {limit:.1%})")
+    return 1 if slower else 0
+
+
+def lines(found: list[dict], unequal: list[dict]) -> list[str]:
+    """Text for people: what differs, what was changed, then the numbers (all measured; the ratio derived)."""
+    out = [f"NOT EQUAL: {d['what']}: {d['a']} / {d['b']}" for d in unequal]
+    for p in found:
+        out.append(f"{p['a']} against {p['b']}" if p["a"] != p["b"] else p["a"])
+        out += [f"  changed: {d['what']}: {d['a']} -> {d['b']}" for d in p["changes"]]
+        for name, word in (("tpot_s", "TPOT"), ("ttft_s", "TTFT")):
+            x, y, ratio = p[name]["a"], p[name]["b"], p[name]["ratio"]
+            verdict = "slower" if ratio["low"] > 1 else "faster" if ratio["high"] < 1 else "no clear difference"
+            out.append(
+                f"  {word}  {x['median'] * 1e3:.3f} -> {y['median'] * 1e3:.3f} ms   x{ratio['median']:.3f} "
+                f"[{ratio['low']:.3f}, {ratio['high']:.3f}]  {verdict}"
+            )
+        accept = p["accept_length"]
+        if accept["a"] or accept["b"]:
+            out.append("  accept length  " + " -> ".join(f"{v:.3f}" if v else "none" for v in accept.values()))
+    return out
+
+
+def _share(text: str) -> float:
+    from labkit.errors import BadInput
+
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(%?)", text.strip())
+    value = float(match[1]) / (100 if match[2] else 1) if match else -1.0
+    if not match or not 0 <= value < 10:
+        raise BadInput("--fail-if-slower", text, "a percentage such as 5%")
+    return value

@@ -1,0 +1,105 @@
+"""`labkit ladder`: the four rungs on one engine, one table."""
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from labkit.params import Params
+
+HELP = "measure the four rungs (baseline, kernels, fp8-head, mtp) and say what each brings"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", "--params", default=None, metavar="YAML", help="parameters (default: the pocket engine)")
+    parser.add_argument("--workload", help="load to measure with")
+    parser.add_argument("--count", help="distinct prompts")
+    parser.add_argument("--repeats", help="measured passes over the prompts")
+    parser.add_argument("--prompt-tokens", help="exact prompt length")
+    parser.add_argument("--output-tokens", help="exact output length")
+    parser.add_argument("--seed", help="seed of the prompts")
+    parser.add_argument("--rungs", help="comma-separated subset, in order")
+    parser.add_argument("--out", help="parent of the run's directory (default: outputs)")
+
+
+def main(args: argparse.Namespace) -> int:
+    from labkit.measure.ladder import climb
+    from labkit.params import load_params
+    from labkit.records import RunWriter
+    from labkit.records.writer import new_directory
+
+    changes = {n: getattr(args, n) for n in ("workload", "count", "repeats", "prompt_tokens", "output_tokens", "seed")}
+    rungs = args.rungs.split(",") if args.rungs else None
+    params = load_params(args.params or {}, **changes, rungs=rungs, out_dir=args.out)
+    directory = new_directory(params.out_dir, f"ladder-{params.engine.engine}")
+
+    def progress(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    progress(forecast(params))
+    with RunWriter(directory, params.as_dict(), label="ladder") as writer:
+        rungs = climb(params, writer, progress=progress)
+        writer.meta["summary"] = {"ladder": rungs}
+    stop = next((r["stop"] for r in rungs if r["stop"]), None)
+    if args.json:
+        print(json.dumps({"run": str(directory), "engine": params.engine.engine, "rungs": rungs, "stop": stop}))
+        return 0
+    for line in lines(rungs):
+        print(line)
+    print(f"record: {directory}")
+    return 0
+
+
+def forecast(params: "Params") -> str:
+    """How long climbing will take, before it starts: engine starts, warm-ups and requests. Raises BadInput."""
+    from labkit.engines import ladder
+    from labkit.measure.pool import Pool
+    from labkit.measure.results import Arm
+    from labkit.measure.runner import Runner
+    from labkit.notebook.experiment import replaced
+    from labkit.notebook.render import minutes
+
+    configs = [(name, ladder.rung(params.engine, name)) for name in params.rungs]
+    arms = [Arm(n, ladder.title(c, n), c, replaced(params, engine=c)) for n, c in configs]
+    runner = Runner(Pool())
+    blocks = runner.plan(arms)
+    seconds, _ = runner.seconds(blocks)
+    requests = sum(b.requests for b in blocks)
+    return f"about {minutes(seconds)} for {requests} requests on {len(arms)} rungs (a first estimate from bytes)"
+
+
+def lines(rungs: list[dict]) -> list[str]:
+    """The ladder as a table of text, then warnings and the reason to stop."""
+    head = ["rung", "TPOT ms [95%]", "x before", "x first", "a", "c", "MB/step", "GB/s", "what it is"]
+    rows = [head]
+    for r in rungs:
+        t, account = r["tpot_s"], r["account"]
+        accept = r["accept_length"]
+        rows.append(
+            [
+                r["rung"],
+                f"{t['median'] * 1e3:.3f} [{t['low'] * 1e3:.3f}, {t['high'] * 1e3:.3f}]",
+                _times(r["step"]),
+                _times(r["total"]),
+                f"{accept['mean']:.2f}" if accept else "-",
+                f"{r['c']['median']:.2f}" if r["c"] else "-",
+                f"{account['step_bytes'] / 1e6:.2f}" if account else "-",
+                f"{account['bytes_s'] / 1e9:.2f}" if account else "-",
+                r["title"],
+            ]
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    out = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+    first = rungs[0]["tpot_s"]
+    out.append(
+        f"TPOT, a: measured ({first['repeats']} repeats, {first['count']} requests a rung); "
+        "MB/step: derived from the model's config; GB/s, c: derived from both"
+    )
+    out += [f"warning: {r['rung']}: {w}" for r in rungs for w in r["warnings"]]
+    out += [f"stop: {r['stop']}" for r in rungs if r["stop"]]
+    return out
+
+
+def _times(ratio: dict | None) -> str:
+    return f"x{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]" if ratio else "-"

@@ -1,5 +1,0 @@
-import sys
-
-from labkit.engines.pocket.server import main
-
-sys.exit(main())

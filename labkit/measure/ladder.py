@@ -1,0 +1,202 @@
+"""Climb the rungs of the ladder on one engine and say what each of them brought."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from threading import Event
+
+from labkit.engines import ladder, process
+from labkit.engines.config import EngineConfig
+from labkit.errors import BadInput, LabError
+from labkit.measure import metrics, session
+from labkit.measure.stats import paired_ratio
+from labkit.params import Params
+from labkit.records import RunWriter
+from labkit.workloads import load
+
+Progress = Callable[[str], None]
+
+
+def climb(params: Params, writer: RunWriter, *, progress: Progress = print, cancel: Event | None = None) -> list[dict]:
+    """Measure every rung of `params` into `writer`; returns one dict a rung (see `table`).
+
+    On the pocket engine all rungs run at once and the requests alternate between them, so that drift hits all alike. On
+    SGLang one server fills the machine: each rung is started twice, the second time in reversed order, with half of the
+    repeats each time. Raises EngineFailed, Owned, BadInput; rows already measured stay in the writer.
+    """
+    configs = {name: ladder.rung(params.engine, name) for name in params.rungs}
+    if len(configs) != len(params.rungs):
+        raise BadInput("rungs", list(params.rungs), "each rung once")
+    prompts = load(
+        params.workload,
+        count=params.count,
+        seed=params.seed,
+        prompt_tokens=params.prompt_tokens,
+        output_tokens=params.output_tokens,
+        tokenizer_path=tokenizer_of(params),
+    )
+    rows = _together if params.engine.engine == "pocket" else _in_turn
+    total = len(configs) * len(prompts) * params.repeats
+    kept, began = [], None
+    for row in rows(configs, prompts, params, writer, progress, cancel):
+        kept.append(row)
+        began = began or time.monotonic()  # from the first sample on: starting engines is not measuring
+        if len(kept) % (len(configs) * len(prompts)) == 0 and len(kept) < total:
+            left = (time.monotonic() - began) / (len(kept) - 1 or 1) * (total - len(kept))
+            progress(f"{len(kept)} of {total} requests, about {left:.0f} s left")
+    if cancel is not None and cancel.is_set():
+        return []
+    return table(configs, kept, seed=params.seed)
+
+
+def tokenizer_of(params: Params) -> str | None:
+    """Where the prompts' tokenizer is: params.tokenizer, else the engine's model folder, None for the pocket model."""
+    if params.tokenizer is not None or params.engine.model == "pocket":
+        return params.tokenizer
+    return params.engine.model
+
+
+def _together(configs, prompts, params, writer, progress, cancel) -> Iterator[dict]:
+    with ExitStack() as stack:
+        engines = {name: _start(stack, name, config, writer, progress, cancel) for name, config in configs.items()}
+        arms = [session.Arm(name, e.url, e.api_key) for name, e in engines.items()]
+        progress(f"measuring {len(arms) * len(prompts) * params.repeats} requests, arms alternating")
+        yield from session.interleave(
+            arms,
+            prompts,
+            repeats=params.repeats,
+            warmup=params.warmup,
+            writer=writer,
+            cancel=cancel,
+            timeout_s=params.timeout_s,
+        )
+        _all_alive(engines.values())
+
+
+def _in_turn(configs, prompts, params, writer, progress, cancel) -> Iterator[dict]:
+    half = math.ceil(params.repeats / 2)
+    turns = [(list(configs.items()), 0, half), (list(configs.items())[::-1], half, params.repeats - half)]
+    for order, first, repeats in turns:
+        for name, config in order if repeats else []:
+            with ExitStack() as stack:
+                engine = _start(stack, name, config, writer, progress, cancel)
+                yield from session.measure(
+                    engine.url,
+                    prompts,
+                    arm=name,
+                    repeats=repeats,
+                    warmup=params.warmup,
+                    writer=writer,
+                    cancel=cancel,
+                    api_key=engine.api_key,
+                    timeout_s=params.timeout_s,
+                    first_repeat=first,
+                )
+                _all_alive([engine])
+            if cancel is not None and cancel.is_set():
+                return
+
+
+def _all_alive(engines) -> None:
+    """An engine that died in mid-measurement is an error with its last log lines, not a short table."""
+    for engine in engines:
+        said = engine.failure()
+        if said:
+            raise LabError(said)
+
+
+def _start(stack: ExitStack, name: str, config: EngineConfig, writer, progress, cancel):
+    progress(f"starting {name}: {ladder.title(config, name)}")
+    engine = stack.enter_context(process.start(config, writer.directory, beside=True, cancel=cancel))
+    writer.add_arm(
+        name,
+        requested=config.as_dict(),
+        server_info=engine.server_info(),
+        launch=engine.launch_record(),
+        title=ladder.title(config, name),
+    )
+    return engine
+
+
+def table(configs: dict[str, EngineConfig], rows: list[dict], *, seed: int = 0) -> list[dict]:
+    """One dict per rung: summary (metrics.summarise), ratios and why the ladder stops.
+
+    step      TPOT of the rung before / this one's over pairs of samples, with interval; None on the first
+    total     TPOT of the first rung / this one's
+    c, S      only with speculation, against the rung before: c = TPOT * a / TPOT without MTP (with its interval, the
+              accept length taken as exact), S = a / c
+    account   bytes of a plain step and the bandwidth that the TPOT amounts to, where the model's shape is known
+    stop      the reason when this rung made TPOT worse; rungs after it have above_stop true
+    """
+    out: list[dict] = []
+    good = {name: [r for r in metrics.good(rows) if r["arm"] == name] for name in configs}
+    stopped = False
+    for name, config in configs.items():
+        found = {"rung": name, "title": ladder.title(config, name), "above_stop": stopped}
+        found |= metrics.summarise([r for r in rows if r["arm"] == name], seed=seed)
+        before = out[-1]["rung"] if out else None
+        found["step"] = _ratio(good[before], good[name], seed) if before else None
+        found["total"] = _ratio(good[out[0]["rung"]], good[name], seed) if before else None
+        found["c"] = found["S"] = None
+        if before and config.speculative is not None and configs[before].speculative is None:
+            accept = found["accept_length"]["mean"] if found["accept_length"] else 1.0
+            # c = TPOT * a / plain TPOT, over the pairs: step is plain TPOT / TPOT.
+            found["c"] = {
+                "median": accept / found["step"]["median"],
+                "low": accept / found["step"]["high"],
+                "high": accept / found["step"]["low"],
+            }
+            found["S"] = metrics.speedup(accept, found["c"]["median"])
+        found["account"] = account(config, good[name])
+        found["stop"] = _stop(found, before)
+        stopped = stopped or found["stop"] is not None
+        out.append(found)
+    return out
+
+
+def account(config: EngineConfig, rows: list[dict]) -> dict | None:
+    """Bytes of one plain step at the middle of the measured contexts, and bytes / TPOT in bytes/s.
+
+    None with speculation (a round is not a step) and for a model whose config.json is not at hand.
+    """
+    if config.speculative is not None or not rows:
+        return None
+    from labkit import catalog
+    from labkit.roofline.account import per_tensor
+
+    try:
+        shape = catalog.load_config(config.model)
+    except BadInput:
+        return None
+    context = round(sum(r["prompt_tokens"] + r["output_tokens"] / 2 for r in rows) / len(rows))
+    head = "fp8" if config.fp8_lm_head else "fp32" if _fp32_weights(config) else "bf16"
+    step = per_tensor(shape, context=context, head=head)
+    spent = sum(r["latency_s"] - r["ttft_s"] for r in rows) / sum(r["output_tokens"] - 1 for r in rows)
+    return {"step_bytes": step.total_bytes, "context": context, "head": head, "bytes_s": step.total_bytes / spent}
+
+
+def _fp32_weights(config: EngineConfig) -> bool:
+    # SGLang's flag changes the output's format and still reads BF16 weights; the pocket engine's reads FP32 ones.
+    return config.enable_fp32_lm_head and config.engine == "pocket"
+
+
+def _ratio(before: list[dict], after: list[dict], seed: int) -> dict:
+    first, second = ({(r["repeat"], r["index"]): r["tpot_s"] for r in rows} for rows in (before, after))
+    return paired_ratio(first, second, seed=seed).as_dict()
+
+
+def _stop(found: dict, before: str | None) -> str | None:
+    """Why not to climb on: the whole interval says that this rung is slower than the one before."""
+    step = found["step"]
+    if step is None or step["high"] >= 1:
+        return None
+    bounds = f"[{step['low']:.2f}, {step['high']:.2f}]"
+    why = f"{found['rung']} makes TPOT worse than {before}: x{step['median']:.2f} {bounds}"
+    if found["c"] is None:
+        return why
+    accept = found["accept_length"]["mean"] if found["accept_length"] else 1.0
+    why += f"; a round costs c = {found['c']['median']:.2f} plain steps and yields a = {accept:.2f} tokens"
+    if accept < 1.05:
+        why += " (no draft is accepted: check what the draft shares with the head, `labkit check`)"
+    return why

@@ -1,0 +1,104 @@
+"""The machine and the model under an experiment: bandwidth with its tier, and the byte account of a configuration."""
+
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from labkit import catalog
+from labkit.catalog import Machine
+from labkit.engines.config import EngineConfig
+from labkit.errors import BadInput
+from labkit.evidence import Evidence, derived, spec
+from labkit.measure import probe
+
+if TYPE_CHECKING:
+    from labkit.params import Params
+    from labkit.roofline.account import Account
+
+
+def find(id: str) -> Machine:
+    """A machine by id: one of the catalog's, or `this` with the memory bandwidth that it sustains. Raises BadInput."""
+    if id != "this":
+        return catalog.machine(id)
+    sustained = bandwidth("this")
+    return Machine("this", "this machine", sustained, sustained.source, sustained=sustained)
+
+
+@cache
+def bandwidth(machine: str, threads: int = 1) -> Evidence:
+    """B/s that decoding may hope for: what this machine's memory sustained ("this", measured once a boot), or the
+    figure of a catalog machine."""
+    if machine == "this":
+        found = probe.probe(threads)
+        # "cpu": others used the cores meanwhile. Look once more.
+        return (found if found.clock == "wall" else probe.probe(threads, fresh=True)).evidence()
+    # A nominal figure is nobody's measurement: what memory sustained is the better roof where it is known.
+    found = catalog.machine(machine)
+    return found.sustained or found.bandwidth
+
+
+def look_again(threads: int = 1) -> Evidence:
+    """Probe this machine's memory once more; the better figure counts from now on."""
+    probe.probe(threads, fresh=True)
+    bandwidth.cache_clear()
+    return bandwidth("this", threads)
+
+
+def model_of(params: "Params") -> str:
+    """Where the config.json of the model under test is: the engine's model where that is a catalog id or a path, else
+    the tokenizer's folder (an engine may be told a hub id, whose files lie elsewhere). Raises BadInput."""
+    name = params.engine.model
+    if name in catalog.catalog().models or Path(name).exists():
+        return name
+    folder = Path(params.tokenizer or "")
+    folder = folder.parent if folder.suffix == ".json" else folder
+    if params.tokenizer and (folder / "config.json").exists():
+        return str(folder)
+    raise BadInput(
+        "engine.model", name, "a catalog id or a folder; with a hub id, tokenizer: the folder of its config.json"
+    )
+
+
+def account(config: EngineConfig, *, context: int, model: str, tokens: int = 1) -> "Account":
+    """Bytes of one step under this configuration. tokens: positions that the step computes at once."""
+    from labkit import catalog
+    from labkit.roofline.account import per_tensor
+
+    return per_tensor(
+        catalog.load_config(model),
+        context=context,
+        head="fp8" if config.fp8_lm_head else "bf16",
+        tokens=tokens,
+    )
+
+
+def round_bytes(config: EngineConfig, *, context: int, steps: int, tokens: int, model: str) -> Evidence:
+    """Bytes of one draft-and-verify round: one verify step of `tokens` positions and `steps` draft passes."""
+    from labkit import catalog
+    from labkit.roofline.account import draft_pass
+
+    verify = account(config, context=context, tokens=tokens, model=model)
+    head = "fp8" if config.fp8_lm_head else "bf16"
+    draft = draft_pass(catalog.load_config(model), context=context, head=head)
+    total = verify.total_bytes + steps * draft.total_bytes
+    return derived(
+        total,
+        "B",
+        f"verify {verify.total_bytes / 1e6:.2f} MB + {steps} drafts of {draft.total_bytes / 1e6:.2f} MB",
+        (spec(context, "token", verify.source), spec(tokens, "token", "setting: draft tokens")),
+    )
+
+
+def reported(result: str, metric: str) -> Evidence:
+    """A published number by the catalog's id of its result, e.g. ("synthetic-kernels", "tpot")."""
+    return catalog.result(result).metrics[metric]
+
+
+def active_parameters(model: str) -> Evidence:
+    """Parameters that one token uses, from the model's config (derived)."""
+    from labkit import catalog
+    from labkit.roofline.account import simple
+
+    found = catalog.load_config(model)
+    value = simple(found).active_parameters
+    return derived(value, "param", "sum of the tensors that one token uses", (spec(1, "token", found.source),))

@@ -1,0 +1,177 @@
+"""What the reader of notebook 01 has chosen, and the accounts that follow from it."""
+
+import dataclasses
+
+from labkit import catalog, fields
+from labkit.errors import BadInput
+from labkit.evidence import Evidence, derived, reported, spec
+from labkit.measure import machine as machines
+from labkit.notebook.settings import Setting, checked
+from labkit.roofline.account import Account, Simple, per_tensor, simple
+from labkit.roofline.architectures import shape_of
+from labkit.roofline.predictions import BatchPoint, RoundBytes, batch_axis, context_crossover, round_bytes
+from labkit.roofline.quantization import Recipe, recipe_of
+
+AS_RELEASED = "as released"
+FORMATS = (AS_RELEASED, "bf16", "fp8-row", "mxfp4", "int4-g32", "int4-g128")
+HEADS = (AS_RELEASED, "bf16", "fp8", "fp32")
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+WINDOWS = 16
+LONGEST = 131072  # where a config names no longest context
+
+
+class Choice:
+    """Settings with their values, and what the roofline says at them. BadInput for values that do not fit."""
+
+    def __init__(
+        self,
+        *,
+        model: str,
+        machine: str,
+        context: int,
+        experts: str,
+        head: str,
+        top_k: int,
+        window: int,
+        tpot_ms: float | None,
+    ):
+        self.base = catalog.load_config(model)
+        self.shape = shape_of(self.base)
+        self.tpot_ms = fields.optional(fields.real(1e-6, 1e6))("tpot_ms", tpot_ms)
+        self.longest = self.base.fields.get("max_position_embeddings", LONGEST)
+        self.settings = (
+            Setting(
+                "machine",
+                "machine",
+                "choice",
+                "Whose memory carries the bytes.",
+                choices=(*catalog.catalog().machines, "this"),
+            ),
+            Setting(
+                "context",
+                "context",
+                "int",
+                "Tokens whose KV a step reads.",
+                0,
+                self.longest,
+                max(1, self.longest // 256),
+            ),
+            Setting("experts", "expert format", "choice", "Number format of the routed experts.", choices=FORMATS),
+            Setting("head", "head format", "choice", "Number format of the LM head.", choices=HEADS),
+            Setting(
+                "top_k",
+                "top-k",
+                "int",
+                "Experts that each token chooses in a layer.",
+                1,
+                min(self.shape.experts, 4 * self.shape.top_k),
+            ),
+            Setting("window", "window", "int", "Positions that one step computes together.", 1, WINDOWS),
+        )
+        # 0 stands for the model's own top-k: the parameters cell need not know the model.
+        self.values = checked(
+            self.settings,
+            {
+                "machine": machine,
+                "context": context,
+                "experts": experts,
+                "head": head,
+                "top_k": self.shape.top_k if top_k == 0 else top_k,
+                "window": window,
+            },
+        )
+
+    def setting(self, name: str) -> Setting:
+        return next(s for s in self.settings if s.name == name)
+
+    @property
+    def context(self) -> int:
+        return self.values["context"]
+
+    @property
+    def window(self) -> int:
+        return self.values["window"]
+
+    @property
+    def top_k(self) -> int:
+        return self.values["top_k"]
+
+    @property
+    def machine(self) -> catalog.Machine:
+        return machines.find(self.values["machine"])
+
+    @property
+    def config(self) -> catalog.ModelConfig:
+        """The model's config with the chosen top-k."""
+        name = next(n for n in ("num_experts_per_tok", "num_experts_per_token") if n in self.base.fields)
+        return dataclasses.replace(self.base, fields=self.base.fields | {name: self.top_k})
+
+    @property
+    def recipe(self) -> Recipe:
+        chosen = self.values["experts"]
+        return recipe_of(self.base).with_formats(experts=None if chosen == AS_RELEASED else chosen)
+
+    @property
+    def head(self) -> str | None:
+        return None if self.values["head"] == AS_RELEASED else self.values["head"]
+
+    def account(self, *, context: int | None = None, tokens: int = 1, head: str | None = None) -> Account:
+        """The per-tensor account at the present settings."""
+        return per_tensor(
+            self.config,
+            context=self.context if context is None else context,
+            recipe=self.recipe,
+            head=head or self.head,
+            tokens=tokens,
+        )
+
+    def simple(self) -> Simple:
+        """The simple account at the present settings."""
+        return simple(self.config, self.account(context=0).recipe.head.bits, weight_bits=self.recipe.experts.bits)
+
+    def simple_step(self) -> Evidence:
+        active = spec(self.simple().active_parameters, "param", self.base.source)
+        return derived(self.simple().total_bytes, "B", "active parameters * bits + head", (active,))
+
+    def known_time(self) -> Evidence | None:
+        """A TPOT for exactly these settings: the reader's own, or a published one, or None."""
+        if self.tpot_ms is not None:
+            return reported(self.tpot_ms, "ms", "given as tpot_ms")
+        rung = {"bf16": "baseline", AS_RELEASED: "baseline", "fp8": "fp8-head"}.get(self.values["head"])
+        as_published = (
+            self.base.name == "ling-3.0-flash"
+            and self.values["machine"] == "dgx-spark"
+            and rung is not None
+            and self.values["experts"] in (AS_RELEASED, "mxfp4")
+            and self.top_k == self.shape.top_k
+            and 30_000 <= self.context <= 36_000
+        )  # the published load: 32K in, 2K out
+        return catalog.result(f"synthetic-{rung}").metrics["tpot"] if as_published else None
+
+    def crossover(self) -> float | None:
+        """The context at which KV equals the weights, None where it never does."""
+        try:
+            return context_crossover(self.config, self.recipe, self.head)
+        except BadInput:
+            return None
+
+    def rounds(self) -> list[RoundBytes]:
+        """Draft-and-verify rounds of 2, 3, ... positions; empty for a model without a NEXTN layer."""
+        if not self.shape.nextn:
+            return []
+        return [
+            round_bytes(self.config, context=self.context, drafts=m - 1, recipe=self.recipe, head=self.head)
+            for m in range(2, WINDOWS + 1)
+        ]
+
+    def batches(self) -> list[BatchPoint]:
+        dense = [p.flops.si for p in self.machine.peaks if not p.sparse]
+        return batch_axis(
+            self.config,
+            BATCHES,
+            context=self.context,
+            bandwidth=self.machine.bandwidth.si,
+            peak_flops=dense[0] if dense else None,
+            recipe=self.recipe,
+            head=self.head,
+        )

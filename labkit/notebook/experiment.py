@@ -1,0 +1,222 @@
+"""What a notebook's experiment is: its settings, what it measures, what it predicts, and how it reads the results."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import plotly.graph_objects as go
+
+from labkit.engines.config import EngineConfig
+from labkit.evidence import Evidence
+from labkit.figures import decode
+from labkit.measure import machine
+from labkit.measure.results import Arm, Result
+from labkit.notebook.render import Line, minutes
+from labkit.notebook.settings import Guess, Setting, checked
+from labkit.params import Params, load_params
+
+if TYPE_CHECKING:
+    from labkit.roofline.account import Account
+
+WORKLOAD = Setting(
+    "workload",
+    "load",
+    "choice",
+    "What the engine is asked to write; acceptance differs by load.",
+    choices=("word-problems", "word-problems-sampled", "repetitive", "code"),
+)
+OUTPUT = Setting("output_tokens", "output tokens", "int", "Tokens that each request generates.", 16, 1024, 16)
+COUNT = Setting("count", "prompts", "int", "Distinct prompts; every arm and every repeat uses the same ones.", 1, 32)
+REPEATS = Setting("repeats", "repeats", "int", "Passes over the prompts; fewer than 3 give no honest interval.", 1, 20)
+LOAD_SETTINGS = (WORKLOAD, OUTPUT, COUNT, REPEATS)
+
+
+class Experiment:
+    """Base of the notebooks' experiments. A subclass says what is special about it and nothing about widgets.
+
+    parameters: what the notebook's parameters cell gave, by name: the fields of labkit.params.Params, the names of
+    `settings`, `machine`, and `guess` (None: no guess). Raises BadInput for anything that does not fit.
+    """
+
+    name = ""
+    guess: Guess | None = None
+    settings: tuple[Setting, ...] = LOAD_SETTINGS
+
+    def __init__(self, **parameters: Any):
+        self.given = dict(parameters)
+        where = parameters.pop("machine", "this")
+        guess = parameters.pop("guess", None)
+        own = {s.name for s in self.settings}
+        checks = {s.name: _check(s) for s in self.settings if s.name not in Params.__dataclass_fields__}
+        self.params = load_params(parameters, also=checks)
+        self.machine = where
+        self.guessed = self.guess.check(guess) if self.guess is not None else None
+        everything = {
+            **{n: getattr(self.params, n) for n in own & set(Params.__dataclass_fields__)},
+            **self.params.extra,
+        }
+        self.values = checked(self._offered(everything), everything)
+
+    def _offered(self, values: Mapping[str, object]) -> tuple[Setting, ...]:
+        """Settings with the ranges widened to what the parameters say: a file:PATH load is no choice of the menu, and
+        an empty output length has no slider."""
+        out = []
+        for s in self.settings:
+            v = values.get(s.name)
+            if s.kind == "choice" and isinstance(v, str) and v not in s.choices and s is WORKLOAD:
+                s = Setting(s.name, s.label, s.kind, s.tip, choices=(*s.choices, v), restarts=s.restarts)
+            elif v is None:
+                continue
+            elif s in LOAD_SETTINGS and isinstance(v, (int, float)) and not s.low <= v <= s.high:
+                # labkit.params has checked it; the slider starts where the parameters say.
+                s = Setting(s.name, s.label, s.kind, s.tip, min(s.low, v), max(s.high, v), s.step, restarts=s.restarts)
+            out.append(s)
+        self.settings = tuple(out)
+        return self.settings
+
+    # --- what a subclass says ------------------------------------------------------------------------------------
+
+    def arms(self) -> list[Arm]:
+        """What Run measures at the present values."""
+        raise TypeError(f"{type(self).__name__} measures nothing")
+
+    def sweep(self) -> list[Arm]:
+        """What Sweep measures: the whole curve. Empty where there is no sweep."""
+        return []
+
+    def after(self, pool) -> None:
+        """Whatever is asked of the running engines once a measurement has ended (labkit.measure.pool.Pool)."""
+
+    def after_seconds(self) -> float:
+        """How long `after` will take, for the time that is predicted before a run."""
+        return 0.0
+
+    def floors_of(self, results: Mapping[str, Result]) -> list[tuple[Result, Evidence]]:
+        """Measured arms with the byte floor of each, where the account is known."""
+        return []
+
+    def impossible(self, results: Mapping[str, Result]) -> list[str]:
+        """A sentence for each arm that was faster than its floor."""
+        return [
+            f"{r.name}: TPOT is {r.tpot.value / floor.si:.2f} of its byte floor, which cannot be: the account counts"
+            " bytes that a cache gave or that nobody read, or the bandwidth was measured too low (`labkit doctor"
+            " --fresh` measures it again; then restart the kernel). Neither U nor the floor can be trusted here."
+            for r, floor in self.floors_of(results)
+            if r.tpot.value < floor.si
+        ]
+
+    def look_again(self, results: Mapping[str, Result]) -> None:
+        """After a run, with nothing else going on: a time below its floor asks for another look at the memory."""
+        if self.machine == "this" and self.impossible(results):
+            machine.look_again(self.params.engine.threads)
+
+    def extra(self) -> dict:
+        """What `after` found, JSON-ready, for the record's summary."""
+        return {}
+
+    def remarks(self) -> list[str]:
+        """What the present settings mean where a slider alone would mislead."""
+        return []
+
+    def predictions(self, results: Mapping[str, Result]) -> list[Line]:
+        """What is expected, from bytes and from reference arms, never from the arm that it is about."""
+        return []
+
+    def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
+        """The same number of figures whatever has been measured so far."""
+        return []
+
+    def findings(self, results: Mapping[str, Result]) -> list[Line]:
+        """The measured numbers beside predicted and reported ones."""
+        return []
+
+    def verdict(self, results: Mapping[str, Result]) -> list[str]:
+        """What this does and does not show, in sentences with its numbers."""
+        return []
+
+    # --- what they share -------------------------------------------------------------------------------------------
+
+    def arm(self, name: str, title: str, config, **changes: object) -> Arm:
+        """An arm at the present values of the load's settings."""
+        own = {n: self.values[n] for n in ("workload", "output_tokens", "count", "repeats") if n in self.values}
+        return Arm(name, title, config, replaced(self.params, engine=config, **{**own, **changes}))
+
+    @property
+    def model(self) -> str:
+        """Where the model's config.json is, for the accounts (labkit.measure.machine.model_of)."""
+        return machine.model_of(self.params)
+
+    def account_of(self, config: EngineConfig, *, context: int, tokens: int = 1) -> "Account":
+        """Bytes of one step under a configuration of this model."""
+        return machine.account(config, context=context, tokens=tokens, model=self.model)
+
+    def round_bytes(self, config: EngineConfig, *, context: int, steps: int, tokens: int) -> Evidence:
+        """Bytes of one draft-and-verify round."""
+        return machine.round_bytes(config, context=context, steps=steps, tokens=tokens, model=self.model)
+
+    def active_parameters(self) -> Evidence:
+        """Parameters that one token uses."""
+        return machine.active_parameters(self.model)
+
+    @property
+    def bandwidth(self) -> Evidence:
+        """What memory sustains on the machine of this experiment, B/s."""
+        return machine.bandwidth(self.machine, self.params.engine.threads)
+
+    def warnings(self, results: Mapping[str, Result]) -> list[str]:
+        """Why single results may not be trusted, and which comparisons cross two moments of the machine."""
+        return [*(f"{r.name}: {w}" for r in results.values() if r.used for w in r.warnings), *_apart(results)]
+
+    def parameters(self) -> dict:
+        """The notebook's parameters at the present values: what papermill needs to measure this again."""
+        out = {**self.given, **{k: v for k, v in self.values.items() if k in self.given}}
+        if "engine" in out:
+            out["engine"] = {k: v for k, v in self.params.engine.as_dict().items() if v not in (None, [], {}, False)}
+        if "guess" in out:
+            out["guess"] = self.guessed
+        return out
+
+
+def replaced(params: Params, **changes: object) -> Params:
+    """A copy of Params with some fields changed and checked."""
+    return load_params({**params.as_dict(), **changes}, also={n: lambda _, v: v for n in params.extra})
+
+
+def _check(setting: Setting):
+    return lambda _, value: setting.check(value)
+
+
+def _apart(results: Mapping[str, Result]) -> list[str]:
+    """One sentence where arms of one load were not measured in turns: a drift of the machine then looks like a gain.
+
+    Arms that ran in turns overlap in time; an arm that a store kept, or that was added later, does not.
+    """
+    by_load: dict[str, list[tuple[float, float, str]]] = {}
+    for r in results.values():
+        if r.used:
+            first = min(row["started_unix"] for row in r.used)
+            last = max(row["started_unix"] + row["latency_s"] for row in r.used)
+            by_load.setdefault(json.dumps(r.arm.load, sort_keys=True), []).append((first, last, r.name))
+    out = []
+    for spans in by_load.values():
+        spans.sort()
+        until, before = spans[0][1], [spans[0][2]]
+        for first, last, name in spans[1:]:
+            if first > until + 5:  # s; a single pass of one prompt has its arms right behind each other
+                out.append(
+                    f"{name} was measured {minutes(first - until)} after {', '.join(before)}, not in turns with it: the"
+                    " machine may have changed in between. Measure again lets them alternate."
+                )
+            until = max(until, last)
+            before.append(name)
+    return out
+
+
+def present(results: Mapping[str, Result], names: Sequence[str]) -> list[Result]:
+    """Those results that have at least one row that counts, in the order of names."""
+    return [results[n] for n in names if n in results and results[n].used]
+
+
+def waiting(title: str, why: str = "Nothing measured yet: press Run.") -> go.Figure:
+    """The place of a figure whose arms are not measured yet."""
+    return decode.waiting(title, why=why)

@@ -1,0 +1,163 @@
+"""02: what one token costs before anything is tuned, beside the bytes that it has to read."""
+
+from collections.abc import Mapping
+
+import plotly.graph_objects as go
+
+from labkit.engines import ladder
+from labkit.evidence import Evidence, measured
+from labkit.figures import decode, runs
+from labkit.measure import machine
+from labkit.measure.results import Arm, Result
+from labkit.notebook.experiment import Experiment, present, waiting
+from labkit.notebook.render import Line
+from labkit.notebook.settings import Guess
+from labkit.roofline import floors
+
+
+class Baseline(Experiment):
+    """The first rung: time per token, effective bandwidth, utilisation, against the per-tensor account."""
+
+    name = "02_baseline"
+    guess = Guess("How many milliseconds will one output token take?", "ms", 0.01, 10_000, 0.05, 1.0)
+
+    def arms(self) -> list[Arm]:
+        config = self.params.engine
+        if config.engine == "attach":
+            return [self.arm("attached", "the server as it runs", config)]
+        title = ladder.title(config, "baseline")
+        return [self.arm("baseline", title, ladder.rung(config, "baseline"))]
+
+    def _context(self, results: Mapping[str, Result]) -> int:
+        """Tokens of context that the account counts: as measured, else with a prompt of 150 tokens."""
+        found = present(results, [a.name for a in self.arms()])
+        if found:
+            return found[0].context
+        return (self.params.prompt_tokens or 150) + (self.values.get("output_tokens") or 256) // 2
+
+    def account(self, results: Mapping[str, Result]):
+        """The step's bytes at the present context; None where the model's config is not here (an attached server)."""
+        config = self.arms()[0].config
+        return None if config.engine == "attach" else self.account_of(config, context=self._context(results))
+
+    def floor(self, results: Mapping[str, Result]) -> Evidence | None:
+        """Seconds below which no token can go on this machine."""
+        account = self.account(results)
+        return None if account is None else floors.floor_s(account.evidence(), self.bandwidth)
+
+    def predictions(self, results: Mapping[str, Result]) -> list[Line]:
+        account = self.account(results)
+        if account is None:
+            return [("bytes of a step", "not known", "the model's config.json is not at hand for an attached server")]
+        largest = max(account.groups, key=lambda g: g.total_bytes)
+        share = 100 * largest.total_bytes / account.total_bytes
+        return [
+            ("bytes of one step", account.evidence(), f"largest part: {largest.name}, {share:.0f}%"),
+            ("memory sustains", self.bandwidth, "what decoding could use at best"),
+            ("byte floor", self.floor(results), "no token can be faster than its bytes"),
+            self.reported_line(),
+        ]
+
+    def reported_line(self) -> Line:
+        """The published baseline beside it."""
+        return (
+            "reported on DGX Spark",
+            machine.reported("synthetic-baseline", "tpot"),
+            "Ling-3.0-flash, 32K: another machine and model, a comparison and no prediction",
+        )
+
+    def floors_of(self, results: Mapping[str, Result]) -> list[tuple[Result, Evidence]]:
+        found = present(results, [a.name for a in self.arms()])
+        return [(found[0], self.floor(results))] if found and self.account(results) else []
+
+    def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
+        found, account = present(results, [a.name for a in self.arms()]), self.account(results)
+        out = [
+            decode.tpot(
+                [(r.name, r.tpot) for r in found],
+                floors=[(self.arms()[0].name, self.floor(results))] if account else [],
+                guess_s=None if guess is None else guess / 1e3,
+                arms=[a.name for a in self.arms()],
+            )
+        ]
+        if account:
+            out += [decode.account_bars(account), self._roofline(found)]
+        return [*out, runs.run_order({r.name: r.rows for r in found}) if found else waiting("Every request in order")]
+
+    def _roofline(self, found: list[Result]) -> go.Figure:
+        if not found:
+            return waiting("Roofline")
+        active = self.active_parameters()
+        account = self.account_of(found[0].arm.config, context=found[0].context).evidence()
+        # Two FLOP for each parameter and token.
+        points = [(r.name, floors.intensity(active, account), _flops(active, r.tpot)) for r in found]
+        return decode.roofline(points, self.bandwidth)
+
+    def findings(self, results: Mapping[str, Result]) -> list[Line]:
+        found = present(results, [a.name for a in self.arms()])
+        if not found:
+            return [("nothing measured yet", "", "press Run")]
+        r = found[0]
+        spread = r.summary["tpot_s"]["spread"]
+        lines: list[Line] = [
+            (
+                "TPOT",
+                r.tpot,
+                f"median of {r.summary['requests']} requests in {r.summary['tpot_s']['repeats']} repeats;"
+                f" repeats differ by {spread:.1%}",
+            ),
+            *self.guess_line(r),
+            ("decode throughput", measured(r.summary["decode_tok_s"], "tok/s", r.tpot.source), "all requests together"),
+            ("TTFT", r.ttft, f"prompts of {_lengths(r)} tokens"),
+        ]
+        account = self.account(results)
+        if account:
+            step, floor = account.evidence(), self.floor(results)
+            lines += [
+                ("bytes of one step", step, f"at {r.context} tokens of context"),
+                ("memory sustains", self.bandwidth, ""),
+                ("byte floor", floor, ""),
+                ("TPOT over floor", r.tpot / floor, "1 would mean that nothing but reading takes time"),
+                ("effective bandwidth", floors.effective_bandwidth(step, r.tpot), "bytes by account over time"),
+                ("utilisation U", floors.utilisation(step, r.tpot, self.bandwidth), "of what memory sustained"),
+            ]
+        lines.append(self.reported_line())
+        plain = r.accept is None
+        lines.append(("accept length", "n/a" if plain else r.accept, "plain decoding drafts nothing" if plain else ""))
+        return lines
+
+    def guess_line(self, r: Result) -> list[Line]:
+        """The reader's guess beside the measured value."""
+        if self.guessed is None:
+            return []
+        return [
+            ("your guess", f"{self.guessed:g} ms", f"measured is {r.tpot.to('ms').value / self.guessed:.2f} times that")
+        ]
+
+    def verdict(self, results: Mapping[str, Result]) -> list[str]:
+        found, account = present(results, [a.name for a in self.arms()]), self.account(results)
+        if not found or account is None:
+            return []
+        r = found[0]
+        over = r.tpot.value / self.floor(results).si
+        if over < 1:
+            return self.impossible(results)
+        return [
+            f"A token takes {over:.2f} times as long as its bytes need at this machine's sustained bandwidth. What lies"
+            " above the floor is work that bytes do not explain: arithmetic on packed numbers, small kernels, waiting.",
+            "Effective bandwidth is an estimate (bytes by account over time), not a counter on the memory bus.",
+            "This says nothing yet about other loads, other machines or larger batches.",
+        ]
+
+
+def _flops(active: Evidence, tpot: Evidence) -> Evidence:
+    """FLOP/s: two FLOP for each active parameter, over the time of a token."""
+    from labkit.evidence import derived
+
+    work = derived(2 * active.value, "FLOP", "2 FLOP * active parameters", (active,))
+    return work / tpot
+
+
+def _lengths(r: Result) -> str:
+    lengths = sorted({row["prompt_tokens"] for row in r.used})
+    return str(lengths[0]) if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"

@@ -1,0 +1,175 @@
+"""06: the draft shares the head's tensor but not its scales: no error anywhere, and how to catch it all the same."""
+
+import re
+from collections.abc import Mapping
+
+import plotly.graph_objects as go
+
+from labkit.engines import ladder
+from labkit.engines.config import EngineConfig
+from labkit.errors import BadInput
+from labkit.evidence import Evidence, derived
+from labkit.figures import decode, runs, speculation
+from labkit.measure import machine
+from labkit.measure.results import Arm, Result, cost, count, speedup
+from labkit.notebook.experiment import Experiment, present, waiting
+from labkit.notebook.render import Line
+from labkit.notebook.settings import Guess
+from labkit.roofline import speculation as law
+
+NAMES = ("plain", "mtp, healthy", "mtp, head broken")
+ALIVE = 1.05  # accept length that a draft must pass: the prefill's token alone lifts it a little above 1
+_COMPLAINT = re.compile(r"\b(error|warning|traceback|critical)\b", re.IGNORECASE)
+
+
+class Fallback(Experiment):
+    """Plain decoding, healthy drafting, and drafting with the head shared as a bare tensor (a fault set here)."""
+
+    name = "06_silent_fallback"
+    guess = Guess(
+        "The draft reads the FP8 head wrongly. What accept length will the engine report?", "tokens", 1, 17, 0.05, 2.0
+    )
+
+    def arms(self) -> list[Arm]:
+        config = self.params.engine
+        if config.engine != "pocket":
+            raise BadInput("engine", config.engine, "pocket: only the pocket engine injects this fault on request")
+        plain, drafting = ladder.rung(config, "fp8-head"), ladder.rung(config, "mtp")
+        broken: EngineConfig = drafting.replace(faults=["bare-head"])
+        titles = ("FP8 head, no drafting", "the draft shares the whole head", "the draft shares only its tensor")
+        return [self.arm(n, t, c) for n, t, c in zip(NAMES, titles, (plain, drafting, broken), strict=True)]
+
+    def __init__(self, **parameters):
+        super().__init__(**parameters)
+        self.complaints: list[str] | None = None  # what the broken engine's log says of a problem; None: not read
+
+    def after(self, pool) -> None:
+        """Read the broken engine's log, so that "logged no error" is looked up and not believed."""
+        engine = pool.get(self.arms()[2].config)
+        if hasattr(engine, "tail"):
+            self.complaints = [line for line in engine.tail(10_000) if _COMPLAINT.search(line)]
+
+    def extra(self) -> dict:
+        return {} if self.complaints is None else {"complaints in the broken engine's log": self.complaints}
+
+    def predictions(self, results: Mapping[str, Result]) -> list[Line]:
+        none = derived(
+            1.0, "1", "0 accepted drafts + 1 bonus token", (count(0, "1", "accepted"), count(1, "1", "bonus token"))
+        )
+        there = law.fallback_tpot(
+            machine.reported("synthetic-fp8-head", "tpot"), machine.reported("synthetic-mtp", "verify_cost_ratio")
+        )
+        lines: list[Line] = [
+            ("accept length if no draft is ever right", none, "each round still yields its bonus token"),
+            ("reported on DGX Spark: a", machine.reported("fallback", "accept_length"), "the same fault"),
+            (
+                "reported on DGX Spark: speed",
+                machine.reported("fallback", "decode"),
+                "baseline there: 37.8 tok/s (GSM8K)",
+            ),
+            ("speed that c predicts there", 1 / there, "from the synthetic load's c and TPOT: another load"),
+        ]
+        pair = present(results, NAMES[:2])
+        if len(pair) == 2:
+            c = cost(pair[1], pair[0])
+            lines += [
+                ("c of a healthy round", c, ""),
+                (
+                    "TPOT predicted at a = 1",
+                    law.fallback_tpot(pair[0].tpot, c),
+                    "every round costs c and yields one token",
+                ),
+            ]
+        return lines
+
+    def predicted(self, results: Mapping[str, Result]) -> Evidence | None:
+        pair = present(results, NAMES[:2])
+        return law.fallback_tpot(pair[0].tpot, cost(pair[1], pair[0])) if len(pair) == 2 else None
+
+    def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
+        found = present(results, NAMES)
+        drafting = [r for r in found if r.accept is not None]
+        predicted = self.predicted(results)
+        base = present(results, NAMES[:1])
+        return [
+            decode.tpot(
+                [(r.name, r.tpot) for r in found],
+                predicted=[(NAMES[2], predicted)] if predicted else [],
+                arms=NAMES,
+            ),
+            speculation.ac_plane([(r.name, r.accept, cost(r, base[0])) for r in drafting], guess=guess)
+            if drafting and base
+            else waiting("Yield a over cost c"),
+            speculation.by_position([(r.name, r.histogram) for r in drafting])
+            if drafting
+            else waiting("Which drafts are accepted"),
+            runs.run_order({r.name: r.rows for r in found}) if found else waiting("Every request in the order it ran"),
+        ]
+
+    def findings(self, results: Mapping[str, Result]) -> list[Line]:
+        found = present(results, NAMES)
+        lines: list[Line] = []
+        for r in found:
+            lines.append((f"TPOT, {r.name}", r.tpot, r.arm.title))
+            if r.accept is not None:
+                own = sum(row["output_tokens"] - 1 for row in r.used) / sum(row["verify_ct"] for row in r.used)
+                lines.append((f"accept length, {r.name}", r.accept, f"{own:.2f} without the token that prefill makes"))
+        if self.guessed is not None and len(found) == 3:
+            lines.append(
+                ("your guess of the accept length", f"{self.guessed:g}", f"measured {found[2].accept.value:.2f}")
+            )
+        predicted = self.predicted(results)
+        if predicted is not None and len(found) == 3:
+            off = predicted.value / found[2].tpot.value - 1
+            lines.append(("TPOT predicted at a = 1", predicted, f"{off:+.1%} against measured"))
+        lines += self.checks(results)
+        return lines or [("nothing measured yet", "", "press Run")]
+
+    def checks(self, results: Mapping[str, Result]) -> list[tuple[str, str, str]]:
+        """The two signs that catch the fault without an error message, for the healthy and the broken arm: (check,
+        passes, fails or not shown, why). An interval that holds the limit shows neither."""
+        found = present(results, NAMES)
+        if len(found) < 3:
+            return []
+        out = []
+        for r in found[1:]:
+            gain = speedup(r, found[0])
+            out += [
+                (f"accept length above {ALIVE}, {r.name}", _says(r.accept, ALIVE), f"a = {r.accept.quantity()}"),
+                (f"faster than without drafting, {r.name}", _says(gain, 1.0), f"{gain.quantity()} times plain"),
+            ]
+        return out
+
+    def verdict(self, results: Mapping[str, Result]) -> list[str]:
+        checks = self.checks(results)
+        if not checks:
+            return []
+        healthy, broken = checks[:2], checks[2:]
+        caught = [c for c, says, _ in broken if says == "fails"]
+        false = [c for c, says, _ in healthy if says != "passes"]
+        sick = present(results, NAMES)[2]
+        failed = sum(r["status"] == "error" for r in sick.rows)
+        out = [
+            f"The broken engine started and answered {len(sick.rows) - failed} of {len(sick.rows)} requests without an"
+            f" error{self._logged()}. Its /server_info still says speculative_algorithm"
+            f" {sick.info.get('speculative_algorithm')!r}.",
+            f"Caught by: {'; '.join(caught)}." if caught else "Not caught: neither sign shows the fault on this load.",
+        ]
+        if false:
+            out.append(f"The healthy arm does not pass: {'; '.join(false)}. On this load that sign proves nothing.")
+        out.append(
+            "An accept length of 1.00 names the symptom, not the cause: a wrong head, a wrong draft layer and a wrong"
+            " position look alike. The cause is found by comparing how the draft reads the head."
+        )
+        return out
+
+    def _logged(self) -> str:
+        if self.complaints is None:
+            return ""
+        if not self.complaints:
+            return ", and its log holds no line with error or warning"
+        return f"; its log holds {len(self.complaints)} lines with error or warning, the first: {self.complaints[0]}"
+
+
+def _says(value: Evidence, limit: float) -> str:
+    return "passes" if value.low > limit else "fails" if value.high < limit else "not shown"

@@ -1,0 +1,187 @@
+"""08: longer contexts: the KV cache grows, and a verify step reads it once for several tokens."""
+
+from collections.abc import Mapping
+
+import plotly.graph_objects as go
+
+from labkit.engines import ladder
+from labkit.evidence import Evidence
+from labkit.figures import runs, speculation
+from labkit.measure.results import Arm, Result, cost, speedup
+from labkit.notebook.experiment import COUNT, OUTPUT, REPEATS, Experiment, waiting
+from labkit.notebook.render import Line
+from labkit.notebook.settings import Guess, Setting
+from labkit.roofline import floors
+
+LEAST = 1024
+LONGEST = Setting(
+    "max_context",
+    "longest context",
+    "choice",
+    "Contexts double from 1K up to this many tokens.",
+    choices=(1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072, 262144),
+)
+
+
+class LongContext(Experiment):
+    """Plain decoding and drafting over contexts of 1K, 2K, 4K, ... tokens."""
+
+    name = "08_long_context"
+    guess = Guess(
+        "How many times longer will a plain token take at the longest context than at 1K?", "times", 0.5, 1000, 0.1, 1.0
+    )
+    settings = (OUTPUT, COUNT, REPEATS, LONGEST)
+
+    def contexts(self) -> list[int]:
+        out = [LEAST]
+        while out[-1] * 2 <= self.values["max_context"]:
+            out.append(out[-1] * 2)
+        return out
+
+    def arms(self) -> list[Arm]:
+        """Both arms at 1K and at the longest context: the ends of the curve."""
+        return self._pairs(sorted({LEAST, self.contexts()[-1]}))
+
+    def sweep(self) -> list[Arm]:
+        return self._pairs(self.contexts())
+
+    def _pairs(self, contexts: list[int]) -> list[Arm]:
+        need = contexts[-1] + self.values["output_tokens"] + 64
+        length = (
+            max(need, self.params.engine.context_length or 0) if need > 32768 else self.params.engine.context_length
+        )
+        base = self.params.engine.replace(context_length=length)
+        plain, drafting = ladder.rung(base, "fp8-head"), ladder.rung(base, "mtp")
+        return [
+            self.arm(f"{name} at {_k(n)}", f"{title}, {n} tokens of prompt", config, prompt_tokens=n)
+            for n in contexts
+            for name, title, config in (("plain", "no drafting", plain), ("mtp", "3 draft steps", drafting))
+        ]
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def pairs(self, results: Mapping[str, Result]) -> list[tuple[int, Result, Result | None]]:
+        """(context, plain, mtp or None) of what is measured, by context."""
+        out = []
+        for n in self.contexts():
+            plain, drafting = results.get(f"plain at {_k(n)}"), results.get(f"mtp at {_k(n)}")
+            if plain is not None and plain.used:
+                out.append((n, plain, drafting if drafting is not None and drafting.used else None))
+        return out
+
+    def floor(self, n: int) -> Evidence:
+        config = ladder.rung(self.params.engine, "fp8-head")
+        return floors.floor_s(self.account_of(config, context=n).evidence(), self.bandwidth)
+
+    def floors_of(self, results: Mapping[str, Result]) -> list[tuple[Result, Evidence]]:
+        return [(plain, self.floor(n)) for n, plain, _ in self.pairs(results)]
+
+    def byte_cost(self, n: int) -> Evidence:
+        """c by bytes at a context."""
+        config = ladder.rung(self.params.engine, "mtp")
+        s = config.speculative
+        whole = self.round_bytes(config, context=n, steps=s.steps, tokens=s.draft_tokens)
+        return whole / self.account_of(config, context=n).evidence()
+
+    def predictions(self, results: Mapping[str, Result]) -> list[Line]:
+        last = self.contexts()[-1]
+        config = ladder.rung(self.params.engine, "fp8-head")
+        ends = [self.account_of(config, context=n) for n in (LEAST, last)]
+        return [
+            (f"bytes of a step at {_k(LEAST)}", ends[0].evidence(), f"KV {ends[0].kv_bytes / 1e6:.2f} MB of it"),
+            (f"bytes of a step at {_k(last)}", ends[1].evidence(), f"KV {ends[1].kv_bytes / 1e6:.2f} MB of it"),
+            (
+                "plain token, longest over 1K, by bytes",
+                ends[1].evidence() / ends[0].evidence(),
+                "if time followed bytes",
+            ),
+            (f"c by bytes at {_k(LEAST)}", self.byte_cost(LEAST), ""),
+            (
+                f"c by bytes at {_k(last)}",
+                self.byte_cost(last),
+                "a verify reads the KV once for several tokens, each draft pass that of its own layer",
+            ),
+        ]
+
+    def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
+        pairs = self.pairs(results)
+        both = [(n, p, m) for n, p, m in pairs if m is not None]
+        if not pairs:
+            return [waiting(t) for t in ("Time per token over context", "c over context", "Yield a over cost c")]
+        measured = {"plain": [(n, p.tpot) for n, p, _ in pairs]}
+        if both:
+            measured["mtp"] = [(n, m.tpot) for n, _, m in both]
+        first, last = pairs[0], self.contexts()[-1]
+        return [
+            runs.context_sweep(
+                measured,
+                {"plain": [(n, self.floor(n)) for n, _, _ in pairs]},
+                guess=None if guess is None or first[0] != LEAST else (last, guess * first[1].tpot.to("ms").value),
+            ),
+            runs.context_sweep(
+                {"c": [(n, cost(m, p)) for n, p, m in both]},
+                {"c": [(n, self.byte_cost(n)) for n, _, _ in both]},
+                unit="1",
+                y="c: time of a round in plain steps",
+                title="c over context",
+            )
+            if both
+            else waiting("c over context"),
+            speculation.ac_plane([(_k(n), m.accept, cost(m, p)) for n, p, m in both])
+            if both
+            else waiting("Yield a over cost c"),
+        ]
+
+    def findings(self, results: Mapping[str, Result]) -> list[Line]:
+        lines: list[Line] = []
+        pairs = self.pairs(results)
+        for n, plain, drafting in pairs:
+            lines.append((f"TPOT, plain at {_k(n)}", plain.tpot, f"TTFT {plain.ttft.quantity()}"))
+            if drafting is not None:
+                lines += [
+                    (f"TPOT, mtp at {_k(n)}", drafting.tpot, f"speed-up {speedup(drafting, plain).value:.2f}"),
+                    (f"a at {_k(n)}", drafting.accept, ""),
+                    (f"c at {_k(n)}", cost(drafting, plain), f"by bytes {self.byte_cost(n).value:.2f}"),
+                ]
+        if self.guessed is not None and len(pairs) > 1:
+            ratio = f"measured {pairs[-1][1].tpot.value / pairs[0][1].tpot.value:.2f}"
+            lines.append(("your guess, longest over 1K", f"{self.guessed:g}", ratio))
+        return lines or [("nothing measured yet", "", "press Run")]
+
+    def verdict(self, results: Mapping[str, Result]) -> list[str]:
+        pairs = self.pairs(results)
+        if len(pairs) < 2:
+            return []
+        out = []
+        if self.params.workload != "synthetic" and self.params.engine.model == "pocket" and pairs[-1][0] > 1024:
+            out.append(
+                "The pocket model was trained on short texts: at these contexts its acceptance is no property of the"
+                " method, and this is an experiment on speed alone."
+            )
+        out += [
+            "Contexts of 32K and more are a group of their own: a gain at 1K promises nothing there, nor the reverse.",
+            self._c_moves([(n, cost(m, p)) for n, p, m in pairs if m is not None]),
+            *self.impossible(results),
+        ]
+        return out
+
+    def _c_moves(self, costs: list[tuple[int, Evidence]]) -> str:
+        """Where c went between the ends of what was measured, and where bytes say that it goes."""
+        if len(costs) < 2:
+            return "c over context needs drafting at two contexts: press Run."
+        (n, before), (m, after) = costs[0], costs[-1]
+        moves = (
+            "rises"
+            if after.low > before.high
+            else "falls"
+            if after.high < before.low
+            else "shows no change, because the intervals overlap,"
+        )
+        return (
+            f"c {moves} from {before.quantity()} at {_k(n)} to {after.quantity()} at {_k(m)}; by bytes it goes from"
+            f" {self.byte_cost(n).value:.2f} to {self.byte_cost(m).value:.2f}."
+        )
+
+
+def _k(n: int) -> str:
+    return f"{n // 1024}K" if n % 1024 == 0 else str(n)

@@ -1,0 +1,276 @@
+"""05: drafting by the NEXTN layer: what a round costs (c), what it yields (a), and which setting is best."""
+
+import json
+from collections.abc import Mapping
+
+import plotly.graph_objects as go
+
+from labkit.engines import ladder
+from labkit.engines.config import EngineConfig, Speculative
+from labkit.evidence import Evidence, derived
+from labkit.figures import decode, speculation
+from labkit.measure import experts, machine
+from labkit.measure.results import Arm, Result, cost, count, speedup
+from labkit.notebook.experiment import LOAD_SETTINGS, Experiment, present, waiting
+from labkit.notebook.render import Line
+from labkit.notebook.settings import Guess, Setting
+from labkit.roofline import speculation as law
+
+STEPS = Setting("steps", "draft steps", "int", "How many times the NEXTN layer drafts in a round.", 1, 7, restarts=True)
+TOPK = Setting(
+    "topk", "topk", "int", "Branches kept at each draft step; 1 is a chain, more is a tree.", 1, 4, restarts=True
+)
+TOKENS = Setting(
+    "draft_tokens",
+    "draft tokens",
+    "int",
+    "Tokens that one verify step checks. With topk 1 it is always steps + 1, whatever stands here.",
+    2,
+    16,
+    restarts=True,
+)
+LONGEST = Setting("longest", "sweep up to steps", "int", "The sweep measures chains of 1 to this many steps.", 1, 7)
+
+
+class Mtp(Experiment):
+    """Plain decoding and one draft setting side by side; the sweep takes chains of 1 to `longest` steps."""
+
+    name = "05_mtp"
+    guess = Guess("How many times faster will drafting with these settings make a token?", "times", 0.1, 10, 0.05, 1.0)
+    settings = (*LOAD_SETTINGS, STEPS, TOPK, TOKENS, LONGEST)
+
+    def __init__(self, **parameters):
+        super().__init__(**parameters)
+        self._counted: dict[str, dict[int, Evidence]] = {}  # by load: other text chooses other experts
+
+    @property
+    def counted(self) -> dict[int, Evidence]:
+        """Distinct experts by positions as the engine counted them under the present load."""
+        return self._counted.setdefault(json.dumps(self.plain().load, sort_keys=True), {})
+
+    # --- arms ------------------------------------------------------------------------------------------------------
+
+    def plain_config(self) -> EngineConfig:
+        return ladder.rung(self.params.engine, "fp8-head")
+
+    def draft(self) -> Speculative:
+        """The draft setting of the sliders, with the rule of chains applied."""
+        steps, topk = self.values["steps"], self.values["topk"]
+        tokens = steps + 1 if topk == 1 else min(self.values["draft_tokens"], 1 + topk + (steps - 1) * topk * topk)
+        return Speculative(steps, topk, tokens)
+
+    def remarks(self) -> list[str]:
+        s = self.draft()
+        if s.draft_tokens == self.values["draft_tokens"]:
+            return []
+        why = "with topk 1 it is always steps + 1" if s.topk == 1 else "a tree of these steps and topk has no more"
+        return [f"{s.draft_tokens} draft tokens are verified, whatever that slider says: {why}."]
+
+    def _drafting(self, s: Speculative) -> Arm:
+        config = self.plain_config().replace(speculative=s)
+        what = "chain" if s.topk == 1 else f"tree of topk {s.topk}"
+        steps = f"{s.steps} draft step{'s' if s.steps > 1 else ''}"
+        return self.arm(_name(s), f"{steps}, {what}, {s.draft_tokens} tokens verified", config)
+
+    def plain(self) -> Arm:
+        return self.arm("plain", "the same configuration without drafting", self.plain_config())
+
+    def arms(self) -> list[Arm]:
+        return [self.plain(), self._drafting(self.draft())]
+
+    def sweep(self) -> list[Arm]:
+        chains = [Speculative(n, 1, n + 1) for n in range(1, self.values["longest"] + 1)]
+        here = self.draft()
+        return [self.plain(), *(self._drafting(s) for s in chains + ([here] if here not in chains else []))]
+
+    def after(self, pool) -> None:
+        """Ask the engines that drafted for their expert counts on the first prompt, once the timing is over."""
+        from labkit.measure.runner import prompts_of
+
+        for arm in {a.name: a for a in (*self.sweep(), *self.arms()) if a.config.speculative}.values():
+            engine = pool.get(arm.config)
+            if engine is not None and arm.config.speculative.draft_tokens not in self.counted:
+                found = experts.count(engine.url, prompts_of(arm.params)[0], api_key=engine.api_key)
+                self.counted.update(found)
+
+    def extra(self) -> dict:
+        return {"distinct experts": {str(m): e.as_dict() for m, e in self.counted.items()}} if self.counted else {}
+
+    # --- reading ---------------------------------------------------------------------------------------------------
+
+    def drafted(self, results: Mapping[str, Result]) -> list[Result]:
+        """Measured draft settings, by steps."""
+        found = [r for r in results.values() if r.used and r.arm.config.speculative is not None]
+        return sorted(found, key=lambda r: (r.arm.config.speculative.topk, r.arm.config.speculative.draft_tokens))
+
+    def base(self, results: Mapping[str, Result]) -> Result | None:
+        found = present(results, ["plain"])
+        return found[0] if found else None
+
+    def byte_cost(self, s: Speculative, results: Mapping[str, Result]) -> Evidence:
+        """c by bytes alone: bytes of a round over bytes of a plain step."""
+        base = self.base(results)
+        context = (
+            base.context
+            if base
+            else (self.params.prompt_tokens or 150) + (self.values.get("output_tokens") or 256) // 2
+        )
+        config = self.plain_config()
+        whole = self.round_bytes(config, context=context, steps=s.steps, tokens=s.draft_tokens)
+        return whole / self.account_of(config, context=context).evidence()
+
+    def predictions(self, results: Mapping[str, Result]) -> list[Line]:
+        s = self.draft()
+        c = self.byte_cost(s, results)
+        lines: list[Line] = [
+            (
+                "c by bytes alone",
+                c,
+                f"a round of {s.steps} drafts and a verify of {s.draft_tokens} tokens, in plain steps",
+            ),
+            ("a to break even", c, "a must exceed c, or drafting loses"),
+            (
+                "S if every draft is right",
+                law.speedup(count(s.steps + 1, "1", "steps + 1"), c),
+                "the most that these bytes allow",
+            ),
+        ]
+        a, published = (
+            machine.reported("synthetic-mtp", "accept_length"),
+            machine.reported("synthetic-mtp", "verify_cost_ratio"),
+        )
+        lines += [
+            ("reported on DGX Spark: a", a, "synthetic greedy load"),
+            ("reported on DGX Spark: c", published, "head configuration not published"),
+            (
+                "S from the reported a and c",
+                law.speedup(a, published),
+                "the published step was faster: an open residual",
+            ),
+        ]
+        return lines
+
+    def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
+        base, drafted = self.base(results), self.drafted(results)
+        if base is None or not drafted:
+            titles = (
+                "Time per output token",
+                "Speed-up over plain decoding",
+                "Yield a over cost c",
+                "c(n): what a round of n tokens costs",
+                "Which drafts are accepted",
+                "Distinct experts in a layer",
+            )
+            return [waiting(t) for t in titles]
+        chains = [r for r in drafted if r.arm.config.speculative.topk == 1]
+        return [
+            decode.tpot([(r.name, r.tpot) for r in [base, *drafted]]),
+            speculation.speedups(
+                [(r.name, self.predicted_speedup(r, results), speedup(r, base)) for r in drafted],
+                guess=guess,
+                guess_at=_name(self.draft()),
+            ),
+            speculation.ac_plane([(r.name, r.accept, cost(r, base)) for r in drafted]),
+            speculation.cost_by_tokens(
+                [(_tokens(r), cost(r, base)) for r in chains],
+                [(_tokens(r), self.byte_cost(r.arm.config.speculative, results)) for r in chains],
+                [(_tokens(r), r.accept) for r in chains],
+            )
+            if chains
+            else waiting("c(n): what a round of n tokens costs"),
+            speculation.by_position([(r.name, r.histogram) for r in drafted if len(r.histogram) > 1]),
+            self._experts(results),
+        ]
+
+    def predicted_speedup(self, r: Result, results: Mapping[str, Result]) -> Evidence:
+        """S = a / c with the measured a and c by bytes alone: what the law says before any time is known."""
+        return law.speedup(r.accept, self.byte_cost(r.arm.config.speculative, results))
+
+    def _experts(self, results: Mapping[str, Result]) -> go.Figure:
+        from labkit import catalog
+
+        fields = catalog.load_config(self.model).fields
+        n, k = fields["num_experts"], fields["num_experts_per_tok"]
+        inputs = (count(n, "expert", "experts"), count(k, "expert", "experts per token"))
+        most = max([2, *(_tokens(r) for r in self.drafted(results)), *self.counted])
+        rows = [
+            (
+                m,
+                derived(law.expected_distinct_experts(n, k, m), "1", "N (1 - (1 - k/N)^m)", inputs),
+                self.counted.get(m),
+            )
+            for m in range(1, most + 1)
+        ]
+        return speculation.experts(rows)
+
+    def findings(self, results: Mapping[str, Result]) -> list[Line]:
+        base, drafted = self.base(results), self.drafted(results)
+        if base is None or not drafted:
+            return [("nothing measured yet", "", "press Run")]
+        lines: list[Line] = [("TPOT, plain", base.tpot, base.arm.title)]
+        for r in drafted:
+            lines += [
+                (f"TPOT, {r.name}", r.tpot, r.arm.title),
+                (f"a, {r.name}", r.accept, "tokens a verify step yields"),
+                (f"c, {r.name}", cost(r, base), "round time over the plain step"),
+                (f"speed-up, {r.name}", speedup(r, base), ""),
+            ]
+        best = self.best(results)
+        lines.append(("best setting measured", best[0].name, best[1]))
+        if self.guessed is not None:
+            here = [r for r in drafted if r.name == _name(self.draft())]
+            remark = f"measured {speedup(here[0], base).value:.2f}" if here else ""
+            lines.append(("your guess of the speed-up", f"{self.guessed:g}", remark))
+        return lines
+
+    def best(self, results: Mapping[str, Result]) -> tuple[Result, str]:
+        """The draft setting (or plain) with the shortest TPOT, and how sure that is."""
+        everything = sorted([self.base(results), *self.drafted(results)], key=lambda r: r.tpot.value)
+        first, second = everything[0], everything[1]
+        gain = speedup(first, second)
+        sure = gain.low > 1
+        against = f"{gain.value:.3f} times as fast as {second.name}, interval {gain.low:.3f} to {gain.high:.3f}"
+        return first, against if sure else f"not told apart from {second.name}: {against}"
+
+    def verdict(self, results: Mapping[str, Result]) -> list[str]:
+        base, drafted = self.base(results), self.drafted(results)
+        if base is None or not drafted:
+            return []
+        out = []
+        for r in drafted:
+            gain, c = speedup(r, base), cost(r, base)
+            if gain.high < 1:
+                out.append(
+                    f"{r.name} is slower than plain decoding: a = {r.accept.value:.2f} does not exceed c ="
+                    f" {c.value:.2f}. Stop the ladder here for this load."
+                )
+        best = max(drafted, key=lambda r: speedup(r, base).value)
+        gain, c = speedup(best, base), cost(best, base)
+        if gain.low > 1:
+            out.append(
+                f"Drafting pays on this load: {best.name} yields a = {best.accept.value:.2f} tokens for c ="
+                f" {c.value:.2f} plain steps, {gain.value:.2f} times plain (interval {gain.low:.2f} to"
+                f" {gain.high:.2f})."
+            )
+        if len(drafted) > 2:
+            out.append(
+                f"The best of {len(drafted)} settings was picked on these same samples, which flatters its lead a"
+                " little: measure it again before you rely on it."
+            )
+        out.append(
+            "With c taken from the same times, a / c equals the measured speed-up by definition. The law is tested by"
+            " c from bytes: what it misses is what bytes do not explain (sampling, arithmetic on several positions,"
+            " experts that neighbouring tokens share)."
+        )
+        out.append(
+            "Acceptance belongs to this load: another text or sampling gives another a, and c moves with context."
+        )
+        return out
+
+
+def _name(s: Speculative) -> str:
+    return f"mtp {s.steps}/{s.topk}/{s.draft_tokens}"
+
+
+def _tokens(r: Result) -> int:
+    return r.arm.config.speculative.draft_tokens

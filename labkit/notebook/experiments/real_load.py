@@ -1,0 +1,111 @@
+"""07: the reader's own kind of load: sampled text that ends by itself, whole latencies instead of tokens alone."""
+
+from collections.abc import Mapping
+
+import plotly.graph_objects as go
+
+from labkit.engines import ladder
+from labkit.evidence import Evidence, measured
+from labkit.figures import decode, runs, speculation
+from labkit.measure import machine
+from labkit.measure.results import Arm, Result, speedup
+from labkit.measure.stats import at_rank, median_interval
+from labkit.notebook.experiment import COUNT, REPEATS, WORKLOAD, Experiment, present, waiting
+from labkit.notebook.render import Line
+from labkit.notebook.settings import Guess
+
+NAMES = ("baseline", "all three")
+
+
+class RealLoad(Experiment):
+    """The baseline against all three changes on outputs of the model's own length."""
+
+    name = "07_real_load"
+    guess = Guess(
+        "How many times faster will a token be with all three changes on this load?", "times", 0.1, 20, 0.05, 1.0
+    )
+    settings = (WORKLOAD, COUNT, REPEATS)
+
+    def arms(self) -> list[Arm]:
+        config = self.params.engine
+        pair = (ladder.rung(config, "baseline"), ladder.rung(config, "mtp"))
+        titles = ("before any change", "kernels, FP8 head and drafting")
+        return [self.arm(n, t, c, output_tokens=None) for n, t, c in zip(NAMES, titles, pair, strict=True)]
+
+    def reported(self) -> tuple[Evidence, Evidence]:
+        """Published speed-ups of all three changes: on the synthetic load, and on GSM8K."""
+        pairs = (("synthetic-baseline", "synthetic-mtp"), ("gsm8k-baseline", "gsm8k-all"))
+        return tuple(machine.reported(a, "tpot") / machine.reported(b, "tpot") for a, b in pairs)
+
+    def predictions(self, results: Mapping[str, Result]) -> list[Line]:
+        synthetic, real = self.reported()
+        return [
+            ("reported speed-up, synthetic load", synthetic, "DGX Spark, greedy, 32K in and 2K out"),
+            ("reported speed-up, GSM8K", real, "the same machine on sampled chains of thought"),
+            (
+                "reported accept length, GSM8K",
+                machine.reported("gsm8k-all", "accept_length"),
+                "3.90 on the synthetic load",
+            ),
+        ]
+
+    def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
+        found = present(results, NAMES)
+        drafting = [r for r in found if r.accept is not None]
+        return [
+            decode.tpot([(r.name, r.tpot) for r in found], arms=NAMES),
+            self._speedups(found, guess),
+            runs.latency_ecdf([(r.name, [row["latency_s"] for row in r.used]) for r in found])
+            if found
+            else waiting("End-to-end latency"),
+            speculation.by_position([(r.name, r.histogram) for r in drafting])
+            if drafting
+            else waiting("Which drafts are accepted"),
+        ]
+
+    def _speedups(self, found: list[Result], guess: float | None) -> go.Figure:
+        gain = speedup(found[1], found[0]) if len(found) == 2 else None
+        synthetic, real = self.reported()
+        items = [("here", None, gain), ("DGX Spark, GSM8K", None, None), ("DGX Spark, synthetic", None, None)]
+        return speculation.speedups(
+            items,
+            reported=[("DGX Spark, GSM8K", real), ("DGX Spark, synthetic", synthetic)],
+            guess=guess,
+            guess_at="here",
+            title="Speed-up of a token with all three changes",
+        )
+
+    def findings(self, results: Mapping[str, Result]) -> list[Line]:
+        lines: list[Line] = []
+        found = present(results, NAMES)
+        for r in found:
+            latencies = [row["latency_s"] for row in r.used]
+            half = median_interval(latencies, [row["repeat"] for row in r.used], seed=self.params.seed)
+            slow = at_rank(latencies, 0.95)
+            of = f"this lab: {len(latencies)} requests of arm {r.name}"
+            tokens = sum(row["output_tokens"] for row in r.used) / len(r.used)
+            lines += [
+                (f"TPOT, {r.name}", r.tpot, r.arm.title),
+                (f"TTFT, {r.name}", r.ttft, ""),
+                (f"latency P50, {r.name}", measured(half.median, "s", of, half.low, half.high), "to the last token"),
+                (f"latency P95, {r.name}", measured(slow, "s", of), f"of {len(latencies)} requests"),
+                (f"mean output, {r.name}", measured(tokens, "tok", of), ""),
+            ]
+            if r.accept is not None:
+                lines.append((f"accept length, {r.name}", r.accept, ""))
+        if len(found) == 2:
+            gain = speedup(found[1], found[0])
+            lines.append(("speed-up of a token", gain, ""))
+            if self.guessed is not None:
+                lines.append(("your guess of the speed-up", f"{self.guessed:g}", f"measured {gain.value:.2f}"))
+        return lines or [("nothing measured yet", "", "press Run")]
+
+    def verdict(self, results: Mapping[str, Result]) -> list[str]:
+        if len(present(results, NAMES)) < 2:
+            return []
+        return [
+            "TPOT, throughput and latency are three numbers: latency also holds TTFT and the length of the answer,"
+            " which may differ between the arms.",
+            "Whether the answers are as good is not shown here: that takes the right answers of the same questions on"
+            " both arms and a paired test.",
+        ]

@@ -1,0 +1,123 @@
+"""09: everything that was measured here, oldest first, as one table and one ladder."""
+
+import json
+from pathlib import Path
+
+import plotly.graph_objects as go
+
+from labkit import fields
+from labkit.engines.ladder import RUNGS
+from labkit.errors import LabError
+from labkit.figures import decode, runs
+from labkit.figures.show import bundle, follow_theme
+from labkit.measure.results import Result, speedup
+from labkit.notebook import render as words
+from labkit.notebook.mode import is_live
+from labkit.notebook.widgets.compare import results_of
+from labkit.records import read_run
+
+
+class Gathered:
+    """The records below a directory. Cells: `run` (figures), `findings` (table), `summary` (text)."""
+
+    name = "09_report"
+
+    def __init__(self, *, out_dir: str = "outputs", live: bool | None = None):
+        self.out_dir = Path(fields.text("out_dir", out_dir))
+        self.live = is_live() if live is None else live
+        if self.live:
+            follow_theme()
+        self.records: list[tuple[str, dict[str, Result]]] = []
+        self.unreadable: list[str] = []
+        for meta in sorted(self.out_dir.glob("*/run.json")):
+            try:
+                found = results_of(meta.parent)
+                label = read_run(meta.parent).meta.get("label") or meta.parent.name
+            except LabError as e:
+                self.unreadable.append(f"{meta.parent.name}: {e}")
+                continue
+            if found:
+                self.records.append((label, found))
+
+    def ladder(self) -> list[tuple[str, Result]]:
+        """The newest result of each rung under one load: the load that has most rungs, of equals the newest."""
+        by_load: dict[str, dict[str, Result]] = {}
+        for _, found in self.records:
+            for result in found.values():
+                rung = _rung_of(result)
+                if rung is not None:
+                    by_load.setdefault(json.dumps(result.arm.load), {})[rung] = result
+        if not by_load:
+            return []
+        best = max(
+            by_load.values(), key=lambda rungs: (len(rungs), max(r.used[-1]["started_unix"] for r in rungs.values()))
+        )
+        return [(n, best[n]) for n in RUNGS if n in best]
+
+    def lines(self) -> list[words.Line]:
+        out: list[words.Line] = []
+        for label, found in self.records:
+            for name, r in found.items():
+                a = f"a = {r.accept.value:.2f}" if r.accept is not None else "plain"
+                out.append((f"{label}: {name}", r.tpot, f"{a}; {_load(r)}"))
+        rungs = self.ladder()
+        if rungs:
+            out.append(("the ladder's load", _load(rungs[0][1]), "the one that most rungs share"))
+        for (_, before), (name, after) in zip(rungs, rungs[1:], strict=False):
+            same = any(before in found.values() and after in found.values() for _, found in self.records)
+            when = "one run" if same else "two runs: the machine may have changed in between"
+            out.append((f"ladder: {name} over the rung before", speedup(after, before), f"same load, {when}"))
+        return out
+
+    def figures(self) -> list[go.Figure]:
+        rungs = self.ladder()
+        everything: dict[str, list[dict]] = {}
+        for label, found in self.records:
+            everything.setdefault(label, []).extend(row for r in found.values() for row in r.rows)
+        return [
+            decode.ladder([(n, r.tpot) for n, r in rungs])
+            if rungs
+            else decode.waiting("The ladder", why="No rung measured."),
+            runs.run_order(everything) if everything else decode.waiting("All requests", why="No record found."),
+        ]
+
+    def _show(self, items) -> None:
+        from IPython.display import display
+
+        for data, metadata in items:
+            display(data, metadata=metadata, raw=True)
+
+    def run(self) -> None:
+        if not self.live:
+            self._show(bundle(f) for f in self.figures())
+            return
+        from IPython.display import display
+
+        from labkit.figures.live import Board
+
+        display(Board(self.figures()))
+
+    def findings(self) -> None:
+        lines = self.lines() or [("no record found", "", f"looked in {self.out_dir}: run another notebook first")]
+        notes = words.paragraphs([f"not read: {u}" for u in self.unreadable])
+        self._show([({"text/html": words.STYLE + words.table(lines) + notes, "text/plain": words.plain(lines)}, {})])
+
+    def summary(self) -> None:
+        text = words.plain(self.lines(), self.name) if self.records else f"{self.name}: no record in {self.out_dir}"
+        self._show([({"text/plain": text}, {})])
+
+
+def _rung_of(r: Result) -> str | None:
+    """The rung whose configuration this arm has; an engine that was broken on purpose stands on none."""
+    from labkit.engines import ladder
+
+    config = r.arm.config
+    if config.engine == "attach" or config.faults:
+        return None
+    return next((n for n in RUNGS if ladder.rung(config, n).digest() == config.digest()), None)
+
+
+def _load(r: Result) -> str:
+    load = r.arm.load
+    length = f"{load['output_tokens']} tokens out" if load.get("output_tokens") else "own length"
+    return f"{load['workload']}, {length}, {r.summary['requests']} requests"

@@ -1,0 +1,195 @@
+"""A panel is an experiment on the page. The same cells have three lives: widgets at a front end, a plain run without
+one, and static figures in a report."""
+
+import threading
+from pathlib import Path
+
+import plotly.graph_objects as go
+
+from labkit.figures.show import bundle, follow_theme, show
+from labkit.measure.pool import Pool, pool
+from labkit.measure.results import Arm
+from labkit.measure.runner import Block, Runner
+from labkit.notebook import render as words
+from labkit.notebook.experiment import Experiment, waiting
+from labkit.notebook.mode import is_live
+from labkit.records import RunWriter, Store
+from labkit.records.writer import new_directory
+
+OPEN_GUESS = "Commit your guess above: the figures then show what is predicted, and Run adds what is measured."
+
+
+class Panel:
+    """What a notebook holds: `ask`, `predict`, `run`, `findings`, `summary`, one cell each.
+
+    Headless, `run` measures at once with the parameters' values and writes a record; live, it shows settings and waits
+    for the reader. Nothing measured headless comes from the store.
+    """
+
+    def __init__(self, experiment: Experiment, *, engines: Pool | None = None, live: bool | None = None):
+        self.experiment = experiment
+        self.live = is_live() if live is None else live
+        self.out_dir = Path(experiment.params.out_dir)
+        store = Store(self.out_dir / "store") if self.live else None
+        self.runner = Runner(engines or pool(), store)
+        self.cancel = threading.Event()
+        self.record: Path | None = None  # directory of the newest record
+        self.committed = experiment.guessed if not self.live else None
+        self._front = None
+        if self.live:
+            follow_theme()
+
+    # --- the state that both lives share --------------------------------------------------------------------------
+
+    @property
+    def results(self):
+        """Measured arms by name."""
+        return self.runner.results
+
+    def arms(self, sweep: bool = False) -> list[Arm]:
+        return self.experiment.sweep() if sweep else self.experiment.arms()
+
+    def blocks(self, *, sweep: bool = False, again: bool = False) -> list[Block]:
+        return self.runner.plan(self.arms(sweep), again=again)
+
+    def forecast(self, blocks: list[Block]) -> str:
+        """How long a run will take, before it starts."""
+        if not blocks:
+            return "measured already; Measure again adds passes"
+        seconds, known = self.runner.seconds(blocks)
+        seconds += self.experiment.after_seconds()
+        requests = sum(b.requests for b in blocks)
+        basis = "from earlier measurements" if known else "a first estimate from bytes"
+        return f"about {words.minutes(seconds)} for {requests} request{'s' if requests != 1 else ''} ({basis})"
+
+    def writer(self, label: str = "") -> RunWriter:
+        """A new record with the parameters of this moment: sliders move afterwards."""
+        name = self.experiment.name
+        self.record = new_directory(self.out_dir, name)
+        return RunWriter(self.record, self.experiment.parameters(), label=label or name)
+
+    def measure(self, blocks: list[Block], writer: RunWriter, tell=lambda text: None):
+        """Measure and record; yields labkit.measure.runner.Progress."""
+        with writer:
+            yield from self.runner.run(blocks, writer, cancel=self.cancel, tell=tell)
+            if not self.cancel.is_set():
+                self.experiment.after(self.runner.pool)
+                self.experiment.look_again(self.results)
+            measured = {
+                n: r for n, r in self.results.items() if r.used and any(a is r.arm for b in blocks for a in b.arms)
+            }
+            status = "cancelled" if self.cancel.is_set() else "finished"
+            summary = {n: r.summary for n, r in measured.items()} | self.experiment.extra()
+            writer.finish(summary, status=status)
+
+    def lines(self) -> list[words.Line]:
+        """The findings, led by the reader's guess where there is one."""
+        return self.experiment.findings(self.results)
+
+    @property
+    def veiled(self) -> bool:
+        """Live, nothing measured and the guess still open: figures would give the prediction away."""
+        return (
+            self.live
+            and self.experiment.guess is not None
+            and self.committed is None
+            and not any(r.used for r in self.results.values())
+        )
+
+    def figures(self) -> list[go.Figure]:
+        if self.veiled:
+            return [waiting("The figures wait for your guess", why=OPEN_GUESS)]
+        return self.experiment.figures(self.results, self.committed)
+
+    # --- cells -----------------------------------------------------------------------------------------------------
+
+    def ask(self) -> None:
+        """Commit to a guess before anything is measured."""
+        self._cell("ask")
+
+    def predict(self) -> None:
+        """What bytes and earlier rungs say; live, after the guess."""
+        self._cell("predict")
+
+    def run(self) -> None:
+        """Measure: at once when headless, at the press of a button when live."""
+        if not self.live:
+            self._run_headless()
+        self._cell("run")
+
+    def findings(self) -> None:
+        """Measured beside predicted and reported, and what it does and does not show."""
+        self._cell("findings")
+
+    def summary(self) -> None:
+        """The findings as plain text: what `labkit run` prints at the end; live, it follows the measurements."""
+        from IPython.display import display
+
+        if self.live:
+            display(self.front().part("summary"))
+            return
+        # Not printed: `labkit run` streams what is printed, and shows the summary itself at the end.
+        display({"text/plain": self.summary_text()}, raw=True)
+
+    def summary_text(self) -> str:
+        if not any(r.used for r in self.results.values()):
+            return "Nothing measured yet: go up and press Run; this text then fills by itself."
+        notes = [f"note: {w}" for w in self.experiment.warnings(self.results)]
+        notes += [f"record: {self.record}"] if self.record else []
+        return "\n".join([words.plain(self.lines(), self.experiment.name), *notes])
+
+    def _run_headless(self) -> None:
+        sweep = bool(self.experiment.sweep())
+        blocks = self.blocks(sweep=sweep)
+        print(f"{self.experiment.name}: {self.forecast(blocks)}", flush=True)
+        quarter = 0
+        for progress in self.measure(blocks, self.writer()):
+            now = 4 * progress.done // max(1, progress.total)
+            if now > quarter:
+                quarter = now
+                left = f", about {words.minutes(progress.eta_s)} left" if progress.done < progress.total else ""
+                print(f"{progress.done} of {progress.total} requests{left}", flush=True)
+
+    def _cell(self, which: str) -> None:
+        from IPython.display import display
+
+        if self.live:
+            display(self.front().part(which))
+            return
+        for data, metadata in self.static(which):
+            display(data, metadata=metadata, raw=True)
+
+    def front(self):
+        """The widgets (labkit.notebook.widgets.front.Front), made when first needed."""
+        if self._front is None:
+            from labkit.notebook.widgets.front import Front
+
+            self._front = Front(self)
+        return self._front
+
+    def static(self, which: str) -> list[tuple[dict, dict]]:
+        """A cell's content without widgets, as MIME bundles: headless runs and exported reports use it."""
+        e = self.experiment
+        if which == "ask":
+            if e.guess is None:
+                return []
+            said = "none was made" if self.committed is None else f"{self.committed:g} {e.guess.unit}"
+            return [_html(words.note(f"{e.guess.question} Guess: {said}."), f"Guess: {said}")]
+        if which == "predict":
+            lines = e.predictions(self.results)
+            return [_html(words.table(lines, ("", "predicted", "evidence", "")), words.plain(lines))] if lines else []
+        if which == "run":
+            return [bundle(f) for f in self.figures()]
+        if which == "findings":
+            text = words.paragraphs(e.verdict(self.results)) + words.cautions(e.warnings(self.results))
+            return [_html(words.table(self.lines()) + text, words.plain(self.lines()))]
+        if which == "summary":
+            return [({"text/plain": self.summary_text()}, {})]
+        raise KeyError(which)
+
+
+def _html(markup: str, text: str) -> tuple[dict, dict]:
+    return {"text/html": words.STYLE + markup, "text/plain": text}, {}
+
+
+__all__ = ["Panel", "show"]

@@ -1,0 +1,80 @@
+"""Take what a panel shows out of JupyterLab: parameters as YAML, the whole notebook as an offline report."""
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nbformat
+import yaml
+
+from labkit.report import html as report
+
+if TYPE_CHECKING:
+    from labkit.notebook.panel import Panel
+
+_CELL = re.compile(r"\.(ask|predict|run|findings|summary)\(\)\s*$", re.M)
+
+
+def save_parameters(panel: "Panel") -> Path:
+    """Write the present settings as YAML for `labkit run NOTEBOOK -f FILE` (or papermill -f) and return its path."""
+    e = panel.experiment
+    path = _fresh(panel.out_dir, f"{e.name}-params", ".yaml")
+    values = e.parameters()
+    if "out_dir" in values:
+        values["out_dir"] = _from_root(panel.out_dir)
+    head = f"# Settings of {e.name}. To measure them again: labkit run {e.name} -f {_from_root(path)}\n"
+    path.write_text(head + yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def _from_root(path: Path) -> str:
+    """A path as `labkit run` reads it, which is called in the folder above the notebooks: kernels count theirs from the
+    notebook's own folder."""
+    source = notebook_path()
+    if source is None or path.is_absolute():
+        return str(path)
+    return os.path.relpath(path.resolve(), source.resolve().parent.parent)
+
+
+def notebook_path() -> Path | None:
+    """The notebook that this kernel belongs to, where the front end says so (jupyter_server does)."""
+    given = os.environ.get("JPY_SESSION_NAME", "")
+    return Path(given) if given.endswith(".ipynb") and Path(given).is_file() else None
+
+
+def export_report(panel: "Panel") -> Path:
+    """Write the notebook with the panel's present state as one offline HTML file and return its path.
+
+    Prose and code come from the saved file; what the panel shows live is put in as static figures and tables.
+    """
+    source = notebook_path()
+    nb = nbformat.read(source, as_version=4) if source else _bare(panel)
+    for cell in nb.cells:
+        found = _CELL.search(cell.source) if cell.cell_type == "code" else None
+        if found:
+            outputs = panel.static(found[1])
+            cell["outputs"] = [nbformat.v4.new_output("display_data", data=d, metadata=m) for d, m in outputs]
+    nb.metadata["papermill"] = {"parameters": panel.experiment.parameters()}
+    path = _fresh(panel.out_dir, f"{panel.experiment.name}-report", ".html")
+    path.write_text(report.render([(panel.experiment.name, nb)]), encoding="utf-8")
+    return path
+
+
+def _bare(panel: "Panel") -> nbformat.NotebookNode:
+    """A notebook of the panel's cells alone, for front ends that do not say which file they show."""
+    cells = [nbformat.v4.new_markdown_cell(f"# {panel.experiment.name}")]
+    cells += [nbformat.v4.new_code_cell(f"lab.{name}()") for name in ("ask", "predict", "run", "findings")]
+    return nbformat.v4.new_notebook(cells=cells)
+
+
+def _fresh(folder: Path, stem: str, suffix: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path = folder / (name + suffix)
+    n = 1
+    while path.exists():
+        n += 1
+        path = folder / f"{name}-{n}{suffix}"
+    return path

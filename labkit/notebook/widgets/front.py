@@ -1,0 +1,378 @@
+"""The widgets of a panel: settings, engine, run and cancel, progress, live figures, comparison, export.
+
+Long work runs in a thread of its own, so that Cancel and the sliders stay alive. Between requests the figures are
+refreshed at most every half second: the browser that draws them shares this machine's cores with the engine.
+"""
+
+import html
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import ipywidgets as W
+
+from labkit.errors import LabError
+from labkit.evidence import Evidence
+from labkit.figures import live
+from labkit.measure.runner import Block
+from labkit.notebook import render as words
+from labkit.notebook.widgets import controls, export
+from labkit.notebook.widgets.compare import Overlay
+from labkit.notebook.widgets.status import EngineStrip
+
+if TYPE_CHECKING:
+    from labkit.notebook.panel import Panel
+
+REFRESH_S = 0.5
+
+
+class Front:
+    """All widgets of one panel; `part(name)` is what one cell shows."""
+
+    def __init__(self, panel: "Panel"):
+        self.panel = panel
+        self._thread: threading.Thread | None = None
+        self._measured = False  # did the run under way measure anything?
+        self._state = threading.Lock()
+        self._running = False  # the run's own settings hold until it has ended
+        self._pending: dict[str, object] = {}  # settings moved meanwhile
+        self._queue: list[tuple[str, dict]] = []
+        self._drawn = 0.0
+        self._building = True
+        e = panel.experiment
+        self.controls = {s.name: controls.control(s, e.values[s.name]) for s in e.settings}
+        for name, control in self.controls.items():
+            control.observe(lambda change, name=name: self._moved(name, change["new"]), "value")
+        self.strip = EngineStrip(panel, self._guarded)
+        self.run_button = controls.button(
+            "Run", "play", "Measure what these settings need (what is kept is not repeated)."
+        )
+        self.sweep_button = controls.button("Sweep", "signal", "Measure the whole curve of this notebook.")
+        self.again_button = controls.button(
+            "Measure again", "repeat", "Add passes to what is kept; nothing is overwritten."
+        )
+        self.cancel_button = controls.button("Cancel", "stop", "Stop at once, also in the middle of a request.")
+        self.queue_button = controls.button("Queue these settings", "plus", "Keep these settings for the next Run.")
+        self.save_button = controls.button("Save parameters", "save", "Write these settings as YAML for `labkit run`.")
+        self.report_button = controls.button("Export report", "file", "Write this notebook as one offline HTML file.")
+        self.run_button.button_style = "primary"
+        self.cancel_button.disabled = True
+        self.bar = W.IntProgress(min=0, max=1, value=0, layout=W.Layout(width="260px", display="none"))
+        self.doing, self.forecast, self.note = W.HTML(), W.HTML(), W.HTML()
+        self.alert = W.HTML()
+        self.queued, self.saved = W.HTML(), W.HTML()
+        self.board = live.Board(panel.figures())
+        self.overlay = Overlay(panel)
+        self.lines, self.predicted, self.guess_state, self.block = W.HTML(), W.HTML(), W.HTML(), W.HTML()
+        self._wire()
+        self._building = False
+        self.panel.runner.recall([*panel.arms(), *panel.arms(sweep=True)])
+        self._refresh(final=True)
+        self._announce()
+
+    # --- parts -----------------------------------------------------------------------------------------------------
+
+    def part(self, name: str) -> W.Widget:
+        """The widgets of one cell: ask, predict, run, findings, summary."""
+        if name == "ask":
+            return self._ask()
+        if name == "predict":
+            return self.predicted
+        if name == "findings":
+            return self.lines
+        if name == "summary":
+            return self.block
+        grid = W.Box(list(self.controls.values()), layout=W.Layout(flex_flow="row wrap", display="flex", width="100%"))
+        sweep = [self.sweep_button] if self.panel.experiment.sweep() else []
+        actions = W.HBox(
+            [self.run_button, *sweep, self.again_button, self.cancel_button, self.queue_button],
+            layout=W.Layout(flex_flow="row wrap"),
+        )
+        return W.VBox(
+            [
+                self.strip.box,
+                grid,
+                self.note,
+                actions,
+                self.forecast,
+                W.HBox([self.bar, self.doing]),
+                self.queued,
+                self.alert,
+                self.board,
+                self.overlay.box,
+                W.HBox([self.save_button, self.report_button]),
+                self.saved,
+            ]
+        )
+
+    def _ask(self) -> W.Widget:
+        g = self.panel.experiment.guess
+        if g is None:
+            return W.HTML("This notebook asks for no guess.")
+        given = self.panel.experiment.guessed
+        self.guess = W.BoundedFloatText(
+            value=given if given is not None else g.start,
+            min=g.low,
+            max=g.high,
+            step=g.step,
+            description="your guess",
+            tooltip=g.question,
+            layout=W.Layout(width="220px"),
+        )
+        commit = controls.button("Commit guess", "check", "Fix the guess; the prediction then appears.")
+        commit.on_click(lambda _: self._commit())
+        row = W.HBox([self.guess, W.HTML(html.escape(g.unit)), commit])
+        return W.VBox([W.HTML(html.escape(g.question)), row, self.guess_state])
+
+    def _wire(self) -> None:
+        self.run_button.on_click(lambda _: self._start())
+        self.sweep_button.on_click(lambda _: self._start(sweep=True))
+        self.again_button.on_click(lambda _: self._start(again=True))
+        self.cancel_button.on_click(lambda _: self._cancel())
+        self.queue_button.on_click(lambda _: self._enqueue())
+        self.save_button.on_click(lambda _: self._guarded(lambda: self._saved(export.save_parameters(self.panel))))
+        self.report_button.on_click(lambda _: self._guarded(lambda: self._saved(export.export_report(self.panel))))
+
+    # --- events ----------------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return self._running
+
+    def _commit(self) -> None:
+        self.panel.committed = self.guess.value
+        self.panel.experiment.guessed = self.guess.value
+        unit = self.panel.experiment.guess.unit
+        self.guess_state.value = words.note(f"Committed: {self.guess.value:g} {unit}. The prediction is below.")
+        self._refresh(final=True)
+
+    def _moved(self, name: str, value: object) -> None:
+        if self._building:
+            return
+        setting = next(s for s in self.panel.experiment.settings if s.name == name)
+        with self._state:
+            if self._running:
+                self._pending[name] = value
+                self.note.value = words.note("Settings moved: the run under way keeps its own; these apply at its end.")
+                return
+        self._guarded(lambda: self.panel.experiment.values.__setitem__(name, setting.check(value)))
+        # What the last run came to belongs to other settings.
+        self.doing.value, self.bar.layout.display = "", "none"
+        self._recall()
+
+    def _settle(self) -> None:
+        """The run has ended: settings that were moved meanwhile apply now, and what is shown is theirs."""
+        with self._state:
+            moved, self._pending, self._running = self._pending, {}, False
+        values = self.panel.experiment.values
+        if any(values[name] != value for name, value in moved.items()):
+            for name, value in moved.items():
+                setting = next(s for s in self.panel.experiment.settings if s.name == name)
+                self._guarded(lambda name=name, value=value, s=setting: values.__setitem__(name, s.check(value)))
+            self._recall()
+
+    def _recall(self) -> None:
+        """Show what the store knows of the present settings."""
+        self.panel.runner.results.clear()
+        self._guarded(lambda: self.panel.runner.recall([*self.panel.arms(), *self.panel.arms(sweep=True)]))
+        self._refresh(final=True)
+        self._announce()
+
+    def _announce(self) -> None:
+        """Predicted time, restarts, ages of what is shown."""
+
+        def say():
+            panel = self.panel
+            blocks = panel.blocks()
+            said = ["Run: " + panel.forecast(blocks)]
+            if self._queue and not self.busy:
+                said.insert(0, "Queue: " + panel.forecast(self._queued_blocks()))
+            if self.panel.experiment.sweep():
+                said.append("Sweep: " + panel.forecast(panel.blocks(sweep=True)))
+            if not blocks:
+                said.append("Measure again: " + panel.forecast(panel.blocks(again=True)))
+            self.forecast.value = "<br>".join(map(words.note, said))
+            arms = [a for b in blocks for a in b.arms]
+            # By configuration: arms that differ in their load alone share an engine.
+            fresh = {a.config.digest(): a.name for a in reversed(arms) if panel.runner.pool.needs_start(a.config)}
+            notes = self.panel.experiment.remarks()
+            if fresh:
+                last = max((panel.runner.pool.start_seconds(a.config) or 0 for a in arms), default=0)
+                took = f"; the last start took {last:.1f} s" if last else ""
+                notes.append(f"Run will first start the engine for: {', '.join(reversed(fresh.values()))}{took}.")
+            ages = [f"{r.name} measured {r.age}" for r in panel.results.values() if r.age]
+            if ages:
+                notes.append("Kept results shown: " + ", ".join(ages) + ".")
+            self.note.value = words.note(" ".join(notes))
+            if not self.busy:
+                self.strip.enable(True)
+
+        self._guarded(say)
+
+    def _enqueue(self) -> None:
+        values = {**self.panel.experiment.values, **self._pending}
+        label = ", ".join(f"{s.label} {values[s.name]}" for s in self.panel.experiment.settings)
+        self._queue.append((label, values))
+        self._show_queue()
+        if not self.busy:
+            self._announce()
+
+    def _queued_blocks(self) -> list[Block]:
+        """What the queued settings have to measure, with their sliders' values for a moment."""
+        values = self.panel.experiment.values
+        present, blocks = dict(values), []
+        try:
+            for _, queued in self._queue:
+                values.update(queued)
+                blocks += self.panel.blocks()
+        finally:
+            values.update(present)
+        return blocks
+
+    def _show_queue(self) -> None:
+        items = "".join(f"<li>{html.escape(label)}</li>" for label, _ in self._queue)
+        self.queued.value = f"Queued for the next Run, before the present settings:<ol>{items}</ol>" if items else ""
+
+    def _start(self, *, sweep: bool = False, again: bool = False) -> None:
+        with self._state:
+            if self._running:
+                return
+            self._running = True
+        self.panel.cancel.clear()
+        self.alert.value = ""
+        self._buttons(running=True)
+        self.bar.value, self.bar.layout.display = 0, "none"
+        self.strip.say("busy: see the line beside the progress bar")
+        self._thread = threading.Thread(target=self._work, args=(sweep, again), daemon=True)
+        self._thread.start()
+
+    def _cancel(self) -> None:
+        self.panel.cancel.set()
+        self.doing.value = words.note("cancelling")
+
+    def _work(self, sweep: bool, again: bool) -> None:
+        began, self._measured = time.monotonic(), False
+        present = dict(self.panel.experiment.values)
+        alert = ""
+        try:
+            while self._queue and not self.panel.cancel.is_set():
+                _, values = self._queue.pop(0)
+                self._show_queue()
+                self._apply(values)
+                self._measure(sweep=False, again=again)
+            if not self.panel.cancel.is_set():
+                self._apply(present)
+                self._measure(sweep=sweep, again=again)
+            end = "cancelled" if self.panel.cancel.is_set() else self._done(time.monotonic() - began)
+        except LabError as e:
+            stopped = self.panel.cancel.is_set()
+            end = "cancelled" if stopped else "failed: see below; the notebook goes on"
+            alert = "" if stopped else words.note(str(e), "alert")
+        except Exception as e:  # a thread's exception would vanish; the panel must say it
+            end, alert = "failed: see below", words.note(f"{type(e).__name__}: {e}", "alert")
+        self._finish(end, alert)
+
+    def _finish(self, end: str, alert: str) -> None:
+        """Show what a run left, and only then say that it has ended: everything that line points to is there."""
+        try:
+            self._refresh(final=True)
+            self._announce()
+            self._guarded(self.strip.refresh)
+            self.overlay.refresh()
+        finally:
+            self.alert.value = alert or self.alert.value
+            self.doing.value = words.note(end)
+            self._settle()
+            self._buttons(running=False)
+
+    def _apply(self, values: dict) -> None:
+        if values != self.panel.experiment.values:
+            self.panel.experiment.values.update(values)
+            self.panel.runner.results.clear()
+            self.panel.runner.recall([*self.panel.arms(), *self.panel.arms(sweep=True)])
+
+    def _measure(self, *, sweep: bool, again: bool) -> None:
+        blocks = self.panel.blocks(sweep=sweep, again=again)
+        if not blocks:
+            return
+        self._measured, self.bar.layout.display = True, ""
+        self.doing.value = words.note("starting")
+        for progress in self.panel.measure(blocks, self.panel.writer(), tell=self._heard):
+            now = time.monotonic()
+            if progress.text == "warming up":
+                self._guarded(self.strip.refresh)
+                self.strip.enable(False)
+            if now - self._drawn < REFRESH_S and progress.done < progress.total:
+                continue
+            self._drawn = now
+            self.bar.max, self.bar.value = max(1, progress.total), progress.done
+            left = f", about {words.minutes(progress.eta_s)} left" if progress.eta_s else ""
+            self.doing.value = words.note(f"{progress.done} of {progress.total}: {progress.text}{left}")
+            self._refresh()
+
+    def _heard(self, line: str) -> None:
+        """A line of an engine's start or log: into the fold, and a phase of the start beside the progress bar too."""
+        self.strip.log(line)
+        if line.startswith("phase: "):
+            text = f"starting the engine: {line.removeprefix('phase: ')} (a first start compiles for some seconds)"
+            self.doing.value = words.note(text)
+
+    def _done(self, seconds: float) -> str:
+        """What a run came to, in the line that the reader looks at: the rest is further down."""
+        if not self._measured:
+            return "nothing was left to measure: these settings are measured already; Measure again adds passes"
+        times = [f"{r.name} {r.tpot.to('ms').quantity('.3g')}" for r in self.panel.results.values() if r.used]
+        more = f" and {len(times) - 4} more" if len(times) > 4 else ""
+        found = f": TPOT {', '.join(times[:4])}{more}; the table is below the figures" if times else ""
+        return f"done in {words.minutes(seconds)}{found}"
+
+    def _buttons(self, *, running: bool) -> None:
+        for button in (
+            self.run_button,
+            self.sweep_button,
+            self.again_button,
+            self.save_button,
+            self.report_button,
+        ):
+            button.disabled = running
+        self.cancel_button.disabled = not running
+        self.strip.enable(not running)
+
+    def _saved(self, path) -> None:
+        self.saved.value = words.note(f"written: {path}")
+
+    def _guarded(self, work) -> None:
+        """Run something that may fail in a way meant for people; the panel shows it and goes on."""
+        try:
+            work()
+        except LabError as e:
+            self.alert.value = words.note(str(e), "alert")
+
+    # --- drawing ---------------------------------------------------------------------------------------------------
+
+    def _refresh(self, final: bool = False) -> None:
+        """Figures and tables from the present results."""
+
+        def draw():
+            self.board.show(self.panel.figures())
+            e = self.panel.experiment
+            if final:
+                self.lines.value = (
+                    words.STYLE
+                    + words.table(self.panel.lines())
+                    + words.paragraphs(e.verdict(self.panel.results))
+                    + words.cautions(e.warnings(self.panel.results))
+                )
+                self.predicted.value = self._prediction()
+                self.block.value = words.STYLE + words.block(self.panel.summary_text())
+
+        self._guarded(draw)
+
+    def _prediction(self) -> str:
+        e = self.panel.experiment
+        if e.guess is not None and self.panel.committed is None:
+            return words.note("The prediction appears here once your guess is committed above.")
+        lines: list[tuple[str, Evidence | str, str]] = list(e.predictions(self.panel.results))
+        if e.guess is not None:
+            lines.insert(0, ("your guess", f"{self.panel.committed:g} {e.guess.unit}", "committed before measuring"))
+        return words.STYLE + words.table(lines, ("", "predicted", "evidence", ""))

@@ -1,0 +1,5 @@
+import sys
+
+from labkit.pocket.server import main
+
+sys.exit(main())

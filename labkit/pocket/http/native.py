@@ -1,0 +1,79 @@
+"""SGLang's own route: /generate."""
+
+import json
+import uuid
+from dataclasses import replace
+from json.encoder import encode_basestring_ascii as quoted
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from labkit.pocket import protocol
+from labkit.pocket.http import responses as answer
+from labkit.pocket.http.queue import Desk
+from labkit.pocket.http.run import Piece, Run
+
+
+def meta_info(run: Run) -> dict[str, Any]:
+    """What SGLang reports of a finished request, and the decoding thread's CPU time.
+
+    Times in seconds; cached_tokens is 0: there is no prefix cache.
+    """
+    end = run.ended
+    meta = {
+        "id": run.job.rid,
+        "finish_reason": run.finish,
+        "prompt_tokens": len(run.job.prompt),
+        "completion_tokens": len(run.ids),
+        "cached_tokens": 0,
+        "e2e_latency": end - run.arrived,
+    }
+    cpu = getattr(run.generation.stats, "thread_cpu_s", None)
+    if cpu is not None:
+        # Decoding alone. Wall time after the first token well above this: the thread waited for a core, the sample is
+        # disturbed.
+        meta["thread_cpu_s"] = cpu
+    if run.first_token is not None:
+        meta["first_token_latency"] = run.first_token - run.arrived
+        if len(run.ids) > 1 and end > run.first_token:
+            meta["decode_throughput"] = (len(run.ids) - 1) / (end - run.first_token)
+    return meta | run.speculation
+
+
+class Chunks:
+    """Cumulative SSE chunks. Text and ids only ever grow, so their JSON is grown with them instead of made anew."""
+
+    def __init__(self, run: Run):
+        self._run, self._text, self._ids = run, bytearray(), bytearray()
+        rid = json.dumps(run.job.rid)
+        self._middle = (
+            f'],"meta_info":{{"id":{rid},"finish_reason":null,"prompt_tokens":{len(run.job.prompt)},'
+            f'"cached_tokens":0,"completion_tokens":'.encode()
+        )
+
+    def chunk(self, piece: Piece) -> bytes:
+        if piece.text:
+            self._text += quoted(piece.text)[1:-1].encode()
+        if piece.ids:
+            self._ids += (b"," if self._ids else b"") + ",".join(map(str, piece.ids)).encode()
+        head = b'data: {"text":"%b","output_ids":[%b' % (self._text, self._ids)
+        if piece.last:
+            return b'%b],"meta_info":%b}\n\n' % (head, json.dumps(meta_info(self._run)).encode())
+        return b"%b%b%d}}\n\n" % (head, self._middle, len(self._run.ids))
+
+
+async def generate(request: Request, desk: Desk, job: protocol.Job) -> Response:
+    """Answer one checked /generate request."""
+    job = replace(job, rid=job.rid or uuid.uuid4().hex)
+    if job.stream:
+        return answer.Events(desk, job, Chunks)
+    return JSONResponse(await answer.while_connected(request.receive, _whole(desk, job)))
+
+
+async def _whole(desk: Desk, job: protocol.Job) -> dict[str, Any]:
+    text = []
+    async with desk.turn(job) as run:
+        while (piece := await run.next()) is not None:
+            text.append(piece.text)
+    return {"text": "".join(text), "output_ids": run.ids, "meta_info": meta_info(run)}

@@ -1,0 +1,102 @@
+"""The ladder's table from rows: ratios over pairs, c and a, the bytes beside it, and when it stops."""
+
+import re
+
+import pytest
+
+from labkit import cli
+from labkit.cli import ladder as command
+from labkit.engines import ladder
+from labkit.engines.config import EngineConfig
+from labkit.errors import LabError
+from labkit.measure.ladder import table
+from labkit.params import load_params
+
+RUNGS = {name: ladder.rung(EngineConfig(), name) for name in ladder.RUNGS}
+
+
+def rows(arm, tpot, *, a=None, count=4, tokens=101):
+    out = []
+    for repeat in range(3):
+        for index in range(count):
+            t = tpot * (1 + 0.5 * ((repeat + index) % 2))  # the machine is slower for every other pair
+            out.append(
+                {
+                    "arm": arm,
+                    "repeat": repeat,
+                    "index": index,
+                    "status": "ok",
+                    "tpot_s": t,
+                    "ttft_s": 0.05,
+                    "latency_s": 0.05 + t * (tokens - 1),
+                    "output_tokens": tokens,
+                    "prompt_tokens": 100,
+                    "error": None,
+                    "accept_length": a,
+                    "verify_ct": tokens / a if a else None,
+                    "fixed_length": True,
+                }
+            )
+    return out
+
+
+def test_table():
+    measured = rows("baseline", 4e-3) + rows("kernels", 3e-3) + rows("fp8-head", 2.4e-3) + rows("mtp", 1.6e-3, a=3.0)
+    base, kernels, head, mtp = table(RUNGS, measured)
+    assert base["step"] is None and base["stop"] is None
+    # What slowed a pair slowed both of its sides: the ratios are exact although the medians have wide intervals.
+    assert kernels["step"]["low"] == kernels["step"]["high"] == pytest.approx(4 / 3)
+    assert head["step"]["median"] == pytest.approx(1.25) and head["total"]["median"] == pytest.approx(4 / 2.4)
+    assert kernels["tpot_s"]["low"] < kernels["tpot_s"]["high"]
+    assert mtp["step"]["median"] == pytest.approx(1.5)
+    assert mtp["c"]["median"] == pytest.approx(1.6 * 3 / 2.4) and mtp["S"] == pytest.approx(1.5)
+    assert mtp["accept_length"]["mean"] == pytest.approx(3.0)
+    assert [r["above_stop"] for r in (base, kernels, head, mtp)] == [False] * 4
+    # Bytes: the FP8 head saves half of the head's bytes; a draft round is not a plain step and has no account.
+    saved = kernels["account"]["step_bytes"] - head["account"]["step_bytes"]
+    assert saved == pytest.approx(6144 * 384, rel=0.02)
+    assert base["account"]["step_bytes"] == kernels["account"]["step_bytes"] and mtp["account"] is None
+    spent = sum(r["latency_s"] - r["ttft_s"] for r in rows("baseline", 4e-3)) / (12 * 100)
+    assert base["account"]["bytes_s"] == pytest.approx(base["account"]["step_bytes"] / spent)
+    text = "\n".join(command.lines([base, kernels, head, mtp]))
+    assert "x1.33 [1.33, 1.33]" in text and "stop" not in text
+
+
+def test_the_ladder_stops_with_a_reason():
+    measured = rows("baseline", 3e-3) + rows("kernels", 3.3e-3) + rows("fp8-head", 2.4e-3) + rows("mtp", 6e-3, a=1.0)
+    base, kernels, head, mtp = table(RUNGS, measured)
+    assert kernels["stop"].startswith("kernels makes TPOT worse than baseline: x0.91")
+    assert (kernels["above_stop"], head["above_stop"], mtp["above_stop"]) == (False, True, True)
+    assert "c = 2.50" in mtp["stop"] and "no draft is accepted" in mtp["stop"]
+    assert "stop: kernels makes" in "\n".join(command.lines([base, kernels, head, mtp]))
+
+
+def test_no_clear_difference_is_no_reason_to_stop():
+    slower = [r | {"tpot_s": r["tpot_s"] * (1.05 if r["repeat"] else 0.9)} for r in rows("kernels", 3e-3)]
+    _, kernels = table({n: RUNGS[n] for n in ("baseline", "kernels")}, rows("baseline", 3e-3) + slower)
+    assert kernels["step"]["median"] < 1 < kernels["step"]["high"] and kernels["stop"] is None
+
+
+def test_the_ladder_says_before_it_starts_how_long_it_will_take(tmp_path, monkeypatch, capsys):
+    def climb(params, writer, progress):
+        progress("starting baseline")
+        raise LabError("enough")
+
+    monkeypatch.setattr("labkit.measure.ladder.climb", climb)
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["ladder", "--count", "2", "--repeats", "3", "--output-tokens", "64"]) != 0
+    said = capsys.readouterr().err.splitlines()
+    assert re.match(r"about .* (s|min) for 24 requests on 4 rungs \(a first estimate from bytes\)", said[0])
+    assert said[1] == "starting baseline"
+
+
+def test_a_longer_ladder_is_predicted_longer_and_a_gpus_start_counts(tmp_path):
+    def seconds(**changes):
+        said = command.forecast(load_params({"repeats": 3, **changes}))
+        value, unit = re.match(r"about ([\d.]+) (s|min)", said).groups()
+        return float(value) * (60 if unit == "min" else 1)
+
+    assert seconds(output_tokens=512) > 1.5 * seconds(output_tokens=64)
+    assert seconds(repeats=20, output_tokens=512) > 3 * seconds(repeats=4, output_tokens=512)
+    gpu = {"engine": {"engine": "sglang", "model": "ling-3.0-flash"}, "prompt_tokens": 4096, "output_tokens": 64}
+    assert seconds(**gpu) > 8 * 60  # four rungs, each started twice

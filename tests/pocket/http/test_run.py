@@ -1,0 +1,194 @@
+"""A run's pieces, from a generation whose tokens come when the test says so."""
+
+import asyncio
+import os
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from labkit.pocket.engine import Sampling
+from labkit.pocket.http.run import Run
+from labkit.pocket.protocol import Job
+from labkit.pocket.tokenizer import Tokenizer
+
+
+class Scripted:
+    """A generation in the hands of the test."""
+
+    def __init__(self):
+        self.tokens, self.done, self.cancelled = [], False, False
+        self.finished = threading.Event()
+        self.stats = SimpleNamespace(
+            finish_reason=None, verify_ct=2, correct_drafts=3, proposed_drafts=6, histogram=[0, 1]
+        )
+        self.read, self.write = os.pipe()
+
+    def give(self, *tokens: int, reason: str | None = None):
+        self.tokens += tokens
+        self.stats.finish_reason, self.done = reason, reason is not None
+        os.write(self.write, b"x")
+        if self.done:
+            self.finished.set()
+
+    def join(self, timeout=None):
+        self.finished.wait(timeout)
+
+    def poll(self, start=0):
+        return self.tokens[start:]
+
+    def fileno(self):
+        return self.read
+
+    def drain(self):
+        os.read(self.read, 4096)
+
+    def cancel(self):
+        self.cancelled = True
+        if not self.done:
+            self.give(reason="abort")
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder):
+    return Tokenizer(folder)
+
+
+def run(tokenizer, script, pace=0.0, **job):
+    """Run the coroutine function `script(generation, run)` with a fresh Run."""
+
+    async def main():
+        generation = Scripted()
+        sampling = Sampling(max_new_tokens=50)
+        made = Run(generation, Job(prompt=[1, 2], sampling=sampling, **job), tokenizer, 0.0, frozenset({1}), pace)
+        try:
+            return await script(generation, made)
+        finally:
+            await made.close()
+
+    return asyncio.run(main())
+
+
+def test_tokens_that_came_together_are_one_piece(tokenizer):
+    async def script(generation, run):
+        generation.give(20, 21, 22)
+        first = await run.next()
+        generation.give(23)
+        generation.give(24, reason="length")
+        return first, await run.next(), await run.next()
+
+    first, second, third = run(tokenizer, script)
+    assert (first.ids, first.last) == ([20, 21, 22], False)
+    assert (second.ids, second.last) == ([23, 24], True)
+    assert third is None
+
+
+def test_next_waits_for_tokens(tokenizer):
+    async def script(generation, run):
+        asyncio.get_running_loop().call_later(0.05, generation.give, 20)
+        return await asyncio.wait_for(run.next(), 5)
+
+    assert run(tokenizer, script).ids == [20]
+
+
+def test_half_a_character_waits_and_is_marked_at_the_end(tokenizer):
+    ids = tokenizer.encode("🙂")
+
+    async def script(generation, run):
+        generation.give(*ids[:1])
+        first = await run.next()
+        generation.give(*ids[1:])
+        second = await run.next()
+        generation.give(ids[0], reason="length")
+        return first, second, await run.next()
+
+    assert [p.text for p in run(tokenizer, script)] == ["", "🙂", "\ufffd"]
+
+
+def test_a_stop_string_cancels_and_drops_the_tokens_behind_it(tokenizer):
+    ids = [tokenizer.encode(c)[0] for c in "abcde"]
+
+    async def script(generation, run):
+        generation.give(*ids)
+        piece = await run.next()
+        return piece, run.finish, generation.cancelled
+
+    piece, finish, cancelled = run(tokenizer, script, stops=("bc",))
+    assert (piece.text, piece.ids, piece.last, cancelled) == ("a", ids[:3], True, True)
+    assert finish == {"type": "stop", "matched": "bc"}
+
+
+def test_the_end_token_is_reported_but_not_spoken(tokenizer):
+    async def script(generation, run):
+        generation.give(*tokenizer.encode("a"), 1)  # the end token comes before the end is known
+        first = await run.next()
+        generation.give(reason="stop")
+        return first, await run.next(), run.finish
+
+    first, last, finish = run(tokenizer, script, skip_special_tokens=False)
+    assert first.text == "a" and first.ids[-1] == 1
+    assert last.text == "" and finish == {"type": "stop", "matched": 1}
+
+
+def test_speculation_is_reported_under_sglangs_names(tokenizer):
+    async def script(generation, run):
+        generation.give(20, 21, 22, 23, 24, reason="length")
+        await run.next()
+        return run.speculation
+
+    assert run(tokenizer, script) == {
+        "spec_accept_rate": 0.5,
+        "spec_accept_length": 2.5,
+        "spec_num_correct_drafts": 3,
+        "spec_num_proposed_drafts": 6,
+        "spec_verify_ct": 2,
+        "spec_correct_drafts_histogram": [0, 1],
+    }
+
+
+def test_pace_gathers_tokens(tokenizer):
+    async def script(generation, run):
+        loop, began = asyncio.get_running_loop(), time.monotonic()
+        generation.give(20)
+        first = await run.next()
+        for i in range(4):
+            loop.call_later(0.02 * i, generation.give, 21 + i)
+        return first, await run.next(), time.monotonic() - began
+
+    first, second, took = run(tokenizer, script, pace=0.5)
+    assert first.ids == [20] and second.ids == [21, 22, 23, 24] and took >= 0.5
+
+
+def test_the_end_never_waits_for_the_pace(tokenizer):
+    async def script(generation, run):
+        generation.give(20)
+        await run.next()
+        asyncio.get_running_loop().call_later(0.02, lambda: generation.give(30, reason="length"))
+        return await asyncio.wait_for(run.next(), 30)
+
+    last = run(tokenizer, script, pace=3600)
+    assert last.ids == [30] and last.last
+
+
+def test_an_unstreamed_answer_is_one_piece_after_the_first(tokenizer):
+    async def script(generation, run):
+        generation.give(20)
+        first = await run.next()
+        for i in range(5):
+            asyncio.get_running_loop().call_later(0.01 * i, generation.give, 21 + i)
+        asyncio.get_running_loop().call_later(0.1, lambda: generation.give(reason="length"))
+        return first, await run.next()
+
+    first, rest = run(tokenizer, script, pace=float("inf"))
+    assert first.ids == [20] and rest.ids == [21, 22, 23, 24, 25] and rest.last
+
+
+def test_a_slow_engine_is_watched_again_after_the_pace(tokenizer):
+    async def script(generation, run):
+        generation.give(20)
+        await run.next()
+        asyncio.get_running_loop().call_later(0.1, generation.give, 21)
+        return await asyncio.wait_for(run.next(), 5)
+
+    assert run(tokenizer, script, pace=0.01).ids == [21]

@@ -1,0 +1,119 @@
+"""Comparing runs: refused under unequal conditions, which are named; otherwise a ratio with its interval."""
+
+import json
+
+import pytest
+
+from labkit.cli import main
+from labkit.records import RunWriter
+
+BASE = {"workload": "code", "prompt_tokens": None, "output_tokens": 64, "seed": 1, "count": 2}
+
+
+def record(path, tpot=1e-3, *, prompts=("p0", "p1"), arm="a", machine=None, info=None, **changed):
+    with RunWriter(path, BASE | changed) as writer:
+        writer.add_arm(arm, server_info={"engine": "pocket", "model_path": "m", "version": "1"} | (info or {}))
+        writer.meta["environment"].update(machine or {})
+        for repeat in range(3):
+            for index, prompt in enumerate(prompts):
+                t = tpot * (1 + 0.01 * repeat)
+                writer.append(
+                    {
+                        "arm": arm,
+                        "repeat": repeat,
+                        "index": index,
+                        "status": "ok",
+                        "prompt_sha256": prompt,
+                        "tpot_s": t,
+                        "ttft_s": 0.01,
+                        "latency_s": 0.01 + 63 * t,
+                        "output_tokens": 64,
+                        "prompt_tokens": 9,
+                        "accept_length": None,
+                        "verify_ct": None,
+                        "error": None,
+                    }
+                )
+    return path
+
+
+@pytest.fixture
+def run(tmp_path, capsys):
+    def compare(a, b, *flags):
+        code = main(["compare", str(a), str(b), *flags])
+        out = capsys.readouterr()
+        return code, out.out, out.err
+
+    return compare
+
+
+def test_equal_conditions(tmp_path, run):
+    a, b = record(tmp_path / "a"), record(tmp_path / "b", 1.2e-3, info={"fp8_lm_head": True, "version": "2"})
+    code, out, _ = run(a, b, "--json")
+    said = json.loads(out)
+    (pair,) = said["pairs"]
+    assert code == 0 and said["equal_conditions"] and said["differences"] == []
+    assert pair["tpot_s"]["ratio"]["median"] == pytest.approx(1.2) and pair["tpot_s"]["ratio"]["low"] > 1
+    assert {c["what"] for c in pair["changes"]} == {"fp8_lm_head", "version"}
+    code, out, _ = run(a, b)
+    assert code == 0 and "x1.200" in out and "slower" in out and "changed: version: 1 -> 2" in out
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"seed": 2}, "seed (1 / 2)"),
+        ({"workload": "repetitive"}, "workload (code / repetitive)"),
+        ({"output_tokens": 128}, "output_tokens (64 / 128)"),
+        ({"prompts": ("p0", "other")}, "prompts (2 distinct / 2 distinct, 1 shared)"),
+        ({"machine": {"cpu": "another"}}, "machine: cpu"),
+        ({"machine": {"gpus": [{"name": "H200"}]}}, "machine: gpus"),
+        ({"machine": {"governor": "turtle"}}, "machine: governor"),
+        ({"info": {"model_path": "n"}}, "model (m / n)"),
+        ({"info": {"engine": "sglang"}}, "engine (pocket / sglang)"),
+    ],
+)
+def test_unequal_conditions_are_refused_and_named(tmp_path, run, change, named):
+    a, b = record(tmp_path / "a"), record(tmp_path / "b", **change)
+    code, out, err = run(a, b)
+    assert code == 2 and out == "" and named in err and err.count("\n") == 1
+    code, out, _ = run(a, b, "--json")
+    assert code == 2 and json.loads(out)["pairs"] == [] and json.loads(out)["differences"]
+    code, out, _ = run(a, b, "--anyway")
+    assert code == 0 and "NOT EQUAL" in out and "TPOT" in out
+
+
+def test_the_same_model_elsewhere_is_the_same_model(tmp_path, run):
+    a = record(tmp_path / "a", info={"weights_sha256": "f00", "model_path": "/x"})
+    b = record(tmp_path / "b", info={"weights_sha256": "f00", "model_path": "/y"})
+    assert run(a, b)[0] == 0
+
+
+@pytest.mark.parametrize(("limit", "code"), [("5%", 1), ("0.05", 1), ("10%", 1), ("25%", 0)])
+def test_fail_if_slower(tmp_path, run, limit, code):
+    a, b = record(tmp_path / "a"), record(tmp_path / "b", 1.2e-3)
+    got, out, _ = run(a, b, "--fail-if-slower", limit)
+    assert got == code and ("slower than allowed: a by 20.0%" in out) == bool(code)
+    assert run(b, a, "--fail-if-slower", limit)[0] == 0  # faster is never a failure
+
+
+@pytest.mark.parametrize("limit", ["five", "-5%", "5 percent"])
+def test_bad_limits(tmp_path, run, limit):
+    a = record(tmp_path / "a")
+    code, _, err = run(a, a, f"--fail-if-slower={limit}")
+    assert code == 2 and "--fail-if-slower" in err
+
+
+def test_arms(tmp_path, run):
+    a, b = record(tmp_path / "a", arm="x"), record(tmp_path / "b", arm="y")
+    assert "x against y" in run(a, b)[1]  # the only arm of each
+    assert run(a, b, "--arm", "x:y")[0] == 0
+    code, _, err = run(a, b, "--arm", "z")
+    assert code == 2 and "one of x" in err
+    assert run(tmp_path / "none", b)[0] == 2
+
+
+def test_a_run_without_good_samples(tmp_path, run):
+    a = record(tmp_path / "a", prompts=())
+    code, _, err = run(a, a)
+    assert code == 1 and "no good sample" in err
