@@ -22,7 +22,6 @@ TILE, BLOCK, GROUP = 16, 128, 32
 HUGE = 2 << 20
 MOST_BYTES = 1 << 30  # of all copies together
 E4M3_MAX = 448.0
-AUTO_DRAFT_VOCABULARY, SHIPPED_VOCABULARY = "2048", 6144
 _FREQUENT = Path(__file__).parent / "draft_vocab.json"
 _SLOTS_FILE = Path(__file__).parent / "kernels" / "slots.h"
 SLOTS = re.findall(r"SLOT_([A-Z_]+)\b", re.sub(r"//.*", "", _SLOTS_FILE.read_text()))
@@ -351,8 +350,6 @@ class Arena:
 def draft_ids(options: Options, vocab: int) -> np.ndarray | None:
     """Rows of the reduced draft vocabulary, ascending, a multiple of 32 of them; None for all."""
     text = options.speculative_token_map
-    if text == "auto":  # the list is of the shipped tokenizer's ids
-        text = AUTO_DRAFT_VOCABULARY if vocab == SHIPPED_VOCABULARY else "0"
     if not options.speculative or text == "0":
         return None
     try:

@@ -26,8 +26,9 @@ class Options:
 
     speculative_*: all three numbers or none; topk 1 needs speculative_num_draft_tokens = steps + 1.
     simulate_acc_len: -1 off, else the mean accept length to force (1 .. steps + 1); the text is then not the model's.
-    speculative_token_map: what a draft may propose besides the request's own tokens: a count (the most frequent ones),
-    the path of a JSON list of ids, "0" (the whole vocabulary), or "auto" (a count that pays on the shipped model).
+    speculative_token_map: what a draft may propose: "0" (the whole vocabulary), or, besides the request's own tokens, a
+    count (the shipped model's most frequent ones) or the path of a JSON list of ids. A draft pass then reads fewer rows of
+    the LM head, an optimisation of its own: the text stays the model's, the accept length may fall.
     kernel_cache: folder for compiled kernels; None = $XDG_CACHE_HOME/labkit/kernels.
     """
 
@@ -40,7 +41,7 @@ class Options:
     speculative_eagle_topk: int | None = None
     speculative_num_draft_tokens: int | None = None
     simulate_acc_len: float = -1.0
-    speculative_token_map: str = "auto"
+    speculative_token_map: str = "0"
     threads: int = 1
     dense_dtype: str = "fp8"
     context_length: int = 32768
@@ -139,7 +140,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag("--speculative-num-steps", type=int)
     flag("--speculative-eagle-topk", type=int)
     flag("--speculative-num-draft-tokens", type=int)
-    flag("--speculative-token-map", default="auto", help="draft vocabulary: auto, 0 (whole), a count or a JSON file")
+    flag("--speculative-token-map", default="0", help="draft vocabulary: 0 (whole), a count or a JSON file of ids")
     flag("--threads", type=int, default=1, help="1 or 2")
     flag("--dense-dtype", default="fp8", help="fp8 (as on disk) or bf16 (expanded at load, same numbers)")
     flag("--context-length", type=int, default=32768)

@@ -62,7 +62,6 @@ def test_the_engine_counts_the_same_bytes(fp8):
         "speculative_num_steps": 3,
         "speculative_eagle_topk": 1,
         "speculative_num_draft_tokens": 4,
-        "speculative_token_map": "0",
     }
     engine = Engine(Options(model_path=str(WEIGHTS), fp8_lm_head=fp8, **speculative))
     try:

@@ -82,7 +82,7 @@ def test_logits(engines, text, options, fp8_head):
 
 
 def test_drafts(engines, reference, text):
-    engine = engines(moe_runner_backend="jit", speculative_algorithm="NEXTN", speculative_token_map="0")
+    engine = engines(moe_runner_backend="jit", speculative_algorithm="NEXTN")
     want, ids = reference.draft_logits(text, 3), np.asarray(text, np.int32)
     for n in (1, 2, 9, len(text) - 3):
         got = np.empty((3, VOCAB), np.float32)

@@ -255,7 +255,7 @@ def test_fp8_head(arm, engines, prompts):
         spec(3, 2, 8),
         spec(5, 4, 16),
         {**spec(3, 1, 4), "threads": 2},
-        {**spec(3, 1, 4), "speculative_token_map": "0"},
+        {**spec(3, 1, 4), "speculative_token_map": "2048"},
     ],
 )
 def test_speculation_in_trees(arm, prompts, options):

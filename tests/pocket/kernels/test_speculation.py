@@ -137,7 +137,7 @@ def test_sharing_only_the_tensor_makes_every_draft_wrong(engines, prompts):
 @pytest.mark.parametrize(
     "extra",
     [
-        {"speculative_token_map": "0"},
+        {"speculative_token_map": "2048"},
         {"speculative_token_map": "64"},
         {"threads": 2},
         {"fp8_lm_head": True},
@@ -167,10 +167,13 @@ def test_a_reduced_vocabulary_takes_in_the_requests_own_tokens(engines):
     assert share < 0.8 and stats.completion_tokens / stats.verify_ct > alone
 
 
-def test_reduced_vocabulary_is_what_was_asked(engines):
-    assert engines(**spec(3, 1, 4)).describe()["speculative_draft_vocab"] == 2048
-    assert engines(**spec(3, 1, 4), speculative_token_map="0").describe()["speculative_draft_vocab"] == 6144
-    assert engines(**spec(3, 1, 4), speculative_token_map="1024").describe()["speculative_draft_vocab"] == 1024
+def test_a_draft_reads_the_whole_head_unless_asked_otherwise(engines):
+    whole = engines(**spec(3, 1, 4)).describe()
+    assert whole["speculative_draft_vocab"] == 6144
+    reduced = engines(**spec(3, 1, 4), speculative_token_map="1024").describe()
+    assert reduced["speculative_draft_vocab"] == 1024
+    rows = 6144 - 1024
+    assert whole["draft_step_bytes"] - reduced["draft_step_bytes"] == rows * 384 * 2
 
 
 def test_expert_record(engines, prompts):
