@@ -1,13 +1,14 @@
 """The loads: what is asked of an engine, how it samples, and how long it may go on."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from random import Random
 
 from labkit.errors import BadInput
-from labkit.workloads import texts
+from labkit.workloads import gsm8k, texts
 
 NAMES = (
     "repetitive",
@@ -16,8 +17,10 @@ NAMES = (
     "word-problems-unseen",
     "word-problems-sampled",
     "synthetic",
+    "gsm8k",
     "file:PATH",
 )
+ALIASES = {"gsm_symbolic": "word-problems"}  # the data set's own name for the pocket model's problems
 POCKET_WEIGHTS = Path(__file__).parents[1] / "pocket" / "weights"
 FREE_LENGTH = 512  # most tokens when no output length is given and the model stops by itself
 SAMPLED = {"temperature": 1.0, "top_p": 0.95}
@@ -47,6 +50,8 @@ def load(
     tokenizer_path: str | Path | None = None,
     prompt_tokens: int | None = None,
     output_tokens: int | None = None,
+    sampling: Mapping[str, object] | None = None,
+    shots: int | None = None,
 ) -> list[Prompt]:
     """`count` distinct prompts of a load.
 
@@ -54,26 +59,33 @@ def load(
     word-problems, -unseen, -sampled   the model's held-out problems: seen templates with new numbers, unseen templates,
                                        or the seen ones sampled (temperature 1, top_p 0.95, a seed per prompt)
     synthetic                          random token ids below the vocabulary size, greedy; needs prompt_tokens
+    gsm8k, gsm8k:FOLDER                its test questions with `shots` examples (5, on the pocket model 0), sampled as
+                                       published: temperature 0.6, top_p 0.95, top_k 29 (labkit.workloads.gsm8k)
     file:PATH                          JSONL: {"prompt": text, "answer"?: text, "sampling"?: {...}} a line
 
     prompt_tokens fixes the length exactly: earlier items of the load are put before the last one and cut at the front,
     then sent as ids; it needs a tokenizer (`tokenizer_path`: tokenizer.json or its folder, default the pocket model's).
-    output_tokens fixes the output length (ignore_eos); without it the model stops by itself. Raises BadInput.
+    output_tokens fixes the output length (ignore_eos); without it the model stops by itself. sampling overrides the
+    load's own sampling parameters (SGLang's names); one that samples gets a seed a prompt, equal in every arm.
+    Raises BadInput.
     """
     if count < 1:
         raise BadInput("count", count, "at least 1")
+    name = ALIASES.get(name, name)
     length = {"ignore_eos": True} if output_tokens else {}
-    new = output_tokens or FREE_LENGTH
+    published = name.split(":")[0] == "gsm8k"
+    new = output_tokens or (gsm8k.MOST_TOKENS if published and tokenizer_path is not None else FREE_LENGTH)
     if name == "synthetic":
         return _synthetic(count, seed, tokenizer_path, prompt_tokens, length, new)
-    items = _items(name, seed, tokenizer_path)
-    shown = f"file:{Path(name[5:]).name}" if name.startswith("file:") else name  # no machine paths in records
+    items = _items(name, seed, tokenizer_path, shots)
+    kind, _, path = name.partition(":")
+    shown = kind if published else f"file:{Path(path).name}" if path else name  # no machine paths in records
     prompts = []
     for i in range(count):
         text, expected, own = items(i)
-        sampling = {"temperature": 0.0, **own, **length}
-        if name == "word-problems-sampled":
-            sampling = {**SAMPLED, "sampling_seed": _seed(seed, i), **length}
+        how = {"temperature": 0.0, **own, **(sampling or {}), **length}
+        if how["temperature"]:
+            how = {"sampling_seed": _seed(seed, i), **how}
         ids = None
         if prompt_tokens is not None:
             ids = _exactly(prompt_tokens, items, i, count, _tokenizer(tokenizer_path))
@@ -81,7 +93,7 @@ def load(
             Prompt(
                 None if ids else text,
                 ids,
-                sampling,
+                how,
                 new,
                 _seed(seed, i),
                 expected,
@@ -93,7 +105,7 @@ def load(
     return prompts
 
 
-def _items(name: str, seed: int, tokenizer_path: str | Path | None):
+def _items(name: str, seed: int, tokenizer_path: str | Path | None, shots: int | None):
     """A function i -> (text, expected, sampling) that gives item i of the load, for any i >= 0."""
     if name in ("repetitive", "code"):
 
@@ -104,12 +116,19 @@ def _items(name: str, seed: int, tokenizer_path: str | Path | None):
         return made
     if name.startswith("file:"):
         rows = _file(Path(name[5:]))
+    elif name.split(":")[0] == "gsm8k":
+        # The pocket model was trained on single questions in one plain form.
+        own = tokenizer_path is None
+        few = shots if shots is not None else 0 if own else gsm8k.SHOTS
+        folder = None if own else _folder(tokenizer_path)
+        asked = gsm8k.prompts(name[6:] or None, shots=few, seed=seed, folder=folder)
+        rows = [(text, expected, gsm8k.SAMPLING) for text, expected in asked]
     elif name in ("word-problems", "word-problems-unseen", "word-problems-sampled"):
         rows = _held_out(name, tokenizer_path)
     else:
         raise BadInput("workload", name, "one of " + ", ".join(NAMES))
     order = list(range(len(rows)))
-    if not name.startswith("file:"):
+    if ":" not in name or name.startswith("gsm8k:"):
         Random(f"{name.removesuffix('-sampled')}/{seed}").shuffle(order)
     # Past the end the items come round again: only as filling before a long prompt's last item.
     return lambda i: rows[order[i % len(rows)]]
@@ -121,7 +140,8 @@ def _held_out(name: str, tokenizer_path: str | Path | None) -> list[tuple]:
     path = folder / file if (folder / file).exists() else POCKET_WEIGHTS / file
     if not path.exists():
         raise BadInput("workload", name, f"a load whose file is here; {path.name} of the pocket weights is missing")
-    return [(t.prompt, t.expected, {}) for t in texts.held_out(path)]
+    own = SAMPLED if name.endswith("sampled") else {}
+    return [(t.prompt, t.expected, own) for t in texts.held_out(path)]
 
 
 def _file(path: Path) -> list[tuple]:

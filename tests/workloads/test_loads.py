@@ -67,7 +67,8 @@ def test_prompts_from_a_file(tmp_path):
     path.write_text('{"prompt": "a", "answer": "1"}\n\n{"prompt": "b", "sampling": {"temperature": 0.5}}\n')
     one, two = load(f"file:{path}", count=2, seed=9)
     assert (one.text, one.expected, one.sampling) == ("a", "1", {"temperature": 0.0})
-    assert two.sampling == {"temperature": 0.5}
+    # One that samples gets a seed, so that every arm draws the same way.
+    assert two.sampling == {"temperature": 0.5, "sampling_seed": two.seed}
     assert one.workload == "file:mine.jsonl"  # no folder of this machine
     with pytest.raises(BadInput, match="count"):
         load(f"file:{path}", count=3, seed=9)
