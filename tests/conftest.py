@@ -1,6 +1,58 @@
-"""Hypothesis on shared machines: no judgement of a property by how long an example took to make or to run."""
+"""What all tests share: hypothesis on shared machines, a peer that keeps pace, and tools that CI must have."""
 
+import os
+import shutil
+import socket
+import time
+
+import pytest
 from hypothesis import HealthCheck, settings
 
+# No judgement of a property by how long an example took to make or to run.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
+
+
+def wait_until_read(connection: socket.socket, within_s: float = 60.0) -> None:
+    """Return once the other end (on this machine) has read all that was sent: whatever is sent next arrives for it at a
+    later moment, however busy the machine is. Linux: the kernel's own table of queues."""
+    try:
+        ours, theirs = (f":{end[1]:04X}" for end in (connection.getsockname(), connection.getpeername()))
+    except OSError:
+        return  # hung up
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        with open("/proc/net/tcp") as table:
+            ends = [line.split()[1:5] for line in table.readlines()[1:]]
+        sent = [q for a, b, _, q in ends if a.endswith(ours) and b.endswith(theirs)]
+        received = [q for a, b, _, q in ends if a.endswith(theirs) and b.endswith(ours)]
+        # tx_queue:rx_queue
+        if all(q.startswith("00000000:") for q in sent) and all(q.endswith(":00000000") for q in received):
+            return
+        time.sleep(0.001)
+    raise AssertionError(f"the other end has not read for {within_s:g} s")
+
+
+@pytest.fixture(scope="session")
+def until_read():
+    return wait_until_read
+
+
+# Each mark's tools: every group needs one of its names.
+TOOLS = {
+    "browser": ("a Chromium", [("chromium", "chromium-browser", "google-chrome", "chrome")]),
+    "arm": (
+        "gcc-aarch64-linux-gnu and qemu-user",
+        [("aarch64-linux-gnu-gcc",), ("qemu-aarch64", "qemu-aarch64-static")],
+    ),
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Tests marked `browser` or `arm` skip with a word where their tools are missing; in CI (CI=true) they fail."""
+    for mark, (what, groups) in TOOLS.items():
+        if item.get_closest_marker(mark) and not all(any(map(shutil.which, names)) for names in groups):
+            if os.environ.get("CI", "").lower() in ("1", "true", "yes"):
+                pytest.fail(f"CI has {what}, and here it is not on the PATH", pytrace=False)
+            pytest.skip(f"needs {what} on the PATH")

@@ -11,7 +11,7 @@ def doctor(*argv, **env):
         [sys.executable, "-m", "labkit.cli", "doctor", *argv],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         env={**os.environ, **env},
     )
 

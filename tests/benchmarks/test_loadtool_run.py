@@ -43,6 +43,7 @@ class Generates(BaseHTTPRequestHandler):
             }
             self.wfile.write(b"data: " + json.dumps({"text": "x" * count, "meta_info": meta}).encode() + b"\n\n")
             self.wfile.flush()
+            self.server.until_read(self.connection)
             time.sleep(gap)
         self.wfile.write(b"data: [DONE]\n\n")
         self.close_connection = True
@@ -52,8 +53,9 @@ class Generates(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def server():
+def server(until_read):
     with ThreadingHTTPServer(("127.0.0.1", 0), Generates) as running:
+        running.until_read = until_read
         running.asked = []
         threading.Thread(target=running.serve_forever, daemon=True).start()
         yield running

@@ -72,6 +72,7 @@ class Recorded(BaseHTTPRequestHandler):
         for count in (1, 2, 3):
             self.wfile.write(b'data: {"content":"x","stop":false,"tokens_predicted":%d}\n\n' % count)
             self.wfile.flush()
+            self.server.until_read(self.connection)
             time.sleep(0.05)
         self.wfile.write(b'data: {"content":"","stop":true,"tokens_predicted":3}\n\n')
 
@@ -80,8 +81,9 @@ class Recorded(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def recorded():
+def recorded(until_read):
     with HTTPServer(("127.0.0.1", 0), Recorded) as server:
+        server.until_read = until_read
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
@@ -89,7 +91,7 @@ def recorded():
 
 def test_llama_tpot_asks_for_plain_greedy_decoding(recorded):
     figure = servers.llama_tpot(f"http://127.0.0.1:{recorded.server_address[1]}", [5, 6], 3)
-    assert figure >= 0.045  # two gaps of 50 ms slept; a busy machine only adds
+    assert figure >= 0.045  # two gaps of 50 ms slept after each event was read; a busy machine only adds
     asked = recorded.asked
     assert asked["prompt"] == [5, 6] and asked["n_predict"] == 3 and asked["temperature"] == 0
     assert asked["ignore_eos"] is True and asked["cache_prompt"] is False

@@ -16,11 +16,9 @@ from labkit.records import read_run
 sys.path.insert(0, str(Path(__file__).parent))
 import lab as driver  # noqa: E402
 
-pytest.importorskip("playwright")
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.timeout(600),
-    pytest.mark.skipif(driver.CHROMIUM is None, reason="no Chromium"),
 ]
 QUICK = {"count": "2", "repeats": "2", "warmup": "1", "output_tokens": "32"}
 

@@ -22,7 +22,7 @@ def own_runtime(tmp_path, monkeypatch):
 def scripted():
     """Makes an adapter module for the scripted child: scripted("--flag", ..., picks_port=True)."""
 
-    def make(*flags: str, picks_port: bool = True, timeout_s: float = 30.0, env=None):
+    def make(*flags: str, picks_port: bool = True, timeout_s: float = 120.0, env=None):
         def command(config, port):
             return Launch([sys.executable, str(SCRIPT), "--port", str(port), *flags], dict(env or {}))
 
@@ -39,7 +39,7 @@ def scripted():
     return make
 
 
-def gone(pid: int, within_s: float = 20.0) -> bool:
+def gone(pid: int, within_s: float = 90.0) -> bool:
     """True once no live process has this pid."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:

@@ -60,7 +60,7 @@ def test_no_orphan_and_no_lost_row(tmp_path, lab, is_gone, prefix):
     os.kill(p.pid, signal.SIGKILL)
     told += [int(line) for line in p.stdout.read().split()]
     for pid in [*pids, int((tmp_path / "kid").read_text())]:
-        assert is_gone(pid, 15), f"process {pid} outlived its lab"
+        assert is_gone(pid), f"process {pid} outlived its lab"
     rows = read_run(tmp_path / "run").rows
     assert [r["index"] for r in rows][: told[-1]] == list(range(told[-1]))
     assert len(rows) <= told[-1] + 1  # at most the one whose telling was cut off
@@ -69,14 +69,14 @@ def test_no_orphan_and_no_lost_row(tmp_path, lab, is_gone, prefix):
 def test_sigterm_of_the_lab(lab, is_gone):
     p, pids = lab()
     p.terminate()
-    assert all(is_gone(pid, 15) for pid in pids)
+    assert all(is_gone(pid) for pid in pids)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's parent-death signal is Linux's")
 def test_killing_the_watcher_itself_kills_the_engine(lab, is_gone):
     _, (engine, _, watcher) = lab()
     os.kill(watcher, signal.SIGKILL)
-    assert is_gone(engine, 10)
+    assert is_gone(engine)
 
 
 def test_a_stopped_lab_is_not_a_dead_one(lab):

@@ -117,7 +117,7 @@ def test_a_failed_start_does_not_give_away_what_another_thread_starts(tmp_path, 
     plain = slow.command
 
     def command(config, port):  # after the lock is taken, before there is a process
-        failed.wait(30)
+        failed.wait(120)
         seen.append(ownership.owner())
         return plain(config, port)
 
@@ -130,7 +130,7 @@ def test_a_failed_start_does_not_give_away_what_another_thread_starts(tmp_path, 
     with pytest.raises(process.EngineFailed):
         process.start(EngineConfig(), tmp_path, launcher=scripted("--die", "1"), beside=True)
     failed.set()
-    thread.join(60)
+    thread.join(240)
     started[0].stop()
     assert seen[0] is not None and seen[0].mine and ownership.owner() is None
 

@@ -62,7 +62,7 @@ def test_kill_9_of_a_ladder_leaves_no_engine_and_loses_no_row(tmp_path, is_gone)
     argv = [sys.executable, "-m", "labkit.cli", "ladder"]
     lab = subprocess.Popen([*argv, *flags, "--out", str(tmp_path)], env=env, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 240
         rows = []
         while len(rows) < 10 and time.monotonic() < deadline and lab.poll() is None:
             time.sleep(0.2)
@@ -73,7 +73,7 @@ def test_kill_9_of_a_ladder_leaves_no_engine_and_loses_no_row(tmp_path, is_gone)
         assert sum("labkit.pocket" in " ".join(p.cmdline()) for p in family) == 2
         os.kill(lab.pid, signal.SIGKILL)
         for p in family:
-            assert is_gone(p.pid, 20)
+            assert is_gone(p.pid)
         after = read_run(found[0].parent)
         assert after.rows[: len(rows)] == rows and after.meta["status"] == "running"
         assert len(after.meta["arms"]) == 2

@@ -9,9 +9,11 @@ import pytest
 
 
 class ScriptedServer:
-    """Answers POST /generate from `script`: a list of bytes to send and floats to wait. Keeps what it was asked."""
+    """Answers POST /generate from `script`: a list of bytes to send, floats to wait once the client has read what came
+    before, and functions to wait for. Keeps what it was asked."""
 
-    def __init__(self):
+    def __init__(self, until_read):
+        self.until_read = until_read
         self.script: list = []
         self.flush_status = 200
         self.flushes: list[int] | None = None
@@ -55,9 +57,12 @@ class ScriptedServer:
             for step in self.script:
                 if isinstance(step, bytes):
                     client.sendall(step)
+                elif callable(step):
+                    step()
                 else:
+                    self.until_read(client)
                     time.sleep(step)
-            client.settimeout(10)
+            client.settimeout(60)
             client.shutdown(socket.SHUT_WR)
             if client.recv(1) == b"":
                 self.hung_up.set()
@@ -110,7 +115,7 @@ def wire():
 
 
 @pytest.fixture
-def server():
-    s = ScriptedServer()
+def server(until_read):
+    s = ScriptedServer(until_read)
     yield s
     s.close()

@@ -30,7 +30,7 @@ def front_of(experiment, pool):
 
 
 def finish(front):
-    front._thread.join(120)
+    front._thread.join(240)
     assert not front.busy
 
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 
 import nbformat
 import pytest
@@ -10,6 +9,7 @@ import yaml
 
 from labkit.engines import owner as ownership
 from labkit.errors import BadInput, LabError
+from labkit.measure import client
 from labkit.measure.pool import Pool
 from labkit.notebook.experiments.baseline import Baseline
 from labkit.notebook.experiments.kernels import Kernels
@@ -86,13 +86,21 @@ def test_arms_of_one_load_alternate_side_by_side(quick, pool):
     assert both == {"generic", "jit"}
 
 
-def test_cancel_in_the_middle_of_a_request_keeps_what_came(quick, pool):
+def test_cancel_in_the_middle_of_a_request_keeps_what_came(quick, pool, monkeypatch):
     panel = live_panel(Baseline, {**quick, "output_tokens": 4000, "engine": {"engine": "pocket"}}, pool)
-    threading.Timer(6.0, panel.cancel.set).start()
+    generate = client.generate
+
+    def cancelled_at_100(url, **more):  # warm-up requests are shorter
+        return generate(url, **more | {"on_chunk": lambda seconds, tokens: tokens >= 100 and panel.cancel.set()})
+
+    monkeypatch.setattr(client, "generate", cancelled_at_100)
     texts = [p.text for p in panel.measure(panel.blocks(), panel.writer())]
     assert texts[-1] == "cancelled" and read_run(panel.record).meta["status"] == "cancelled"
+    (row,) = [r for r in read_run(panel.record).rows if r["repeat"] >= 0]
+    assert row["status"] == "cancelled" and 100 <= row["chunk_tokens"][-1] < 4000
+    monkeypatch.undo()
     panel.cancel.clear()
-    panel.experiment.values["output_tokens"] = 8
+    panel.experiment.values["output_tokens"] = 32
     assert measure(panel)[-1] == 2  # the engine is free again
 
 
@@ -210,7 +218,7 @@ except LabError as e:
     given.write_text(yaml.safe_dump(quick))
     env = {**os.environ, "LABKIT_LIVE": "0"}
     argv = [sys.executable, "-c", script, str(given)]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, env=env)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=240, env=env)
     assert "attached {'attached': True}" in done.stdout, done.stderr[-2000:]
     assert f"process {os.getpid()} runs an engine with other settings at http" in done.stdout
     assert "Press Stop engine there" in done.stdout

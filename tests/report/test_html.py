@@ -143,7 +143,6 @@ def test_render_needs_a_notebook(tmp_path):
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(not shutil.which("chromium"), reason="no chromium")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_browser_shows_it_without_asking_anyone(tmp_path, scheme):
     from playwright.sync_api import sync_playwright

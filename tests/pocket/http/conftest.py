@@ -32,7 +32,7 @@ class Server:
     log: Path
 
     def __post_init__(self):
-        self.client = httpx.Client(base_url=self.url, timeout=60)  # one: each costs tens of milliseconds to make
+        self.client = httpx.Client(base_url=self.url, timeout=240)  # one: each costs tens of milliseconds to make
 
     def post(self, path: str, body, **more) -> httpx.Response:
         return self.client.post(path, json=body, **more)
@@ -46,7 +46,7 @@ class Server:
     def stop(self) -> int:
         self.client.close()
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(10)
+        return self.process.wait(90)
 
 
 # The smallest widths that the C kernels take.
@@ -144,8 +144,8 @@ def server(start) -> Server:
 
 @pytest.fixture(scope="session")
 def slow_server(start) -> Server:
-    """A token takes 20 ms here, so that there is time to hang up."""
-    return start(env={"POCKET_TEST_STEP_S": "0.02"})
+    """A token takes 0.2 s here and 400 of them minutes: whatever ends sooner has been ended."""
+    return start(env={"POCKET_TEST_STEP_S": "0.2"})
 
 
 @pytest.fixture(scope="session")

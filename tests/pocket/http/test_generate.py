@@ -14,7 +14,7 @@ GREEDY = {"temperature": 0, "max_new_tokens": 12, "ignore_eos": True}
 
 def stream(server, path: str, body: dict) -> tuple[list[dict], httpx.Response]:
     """Every event's document; asserts the frame: `data: ...`, a blank line, [DONE] last."""
-    with httpx.stream("POST", server.url + path, json=body | {"stream": True}, timeout=60) as response:
+    with httpx.stream("POST", server.url + path, json=body | {"stream": True}, timeout=240) as response:
         raw = response.read().decode()
     assert response.headers["content-type"].startswith("text/event-stream")
     events = raw.split("\n\n")

@@ -16,13 +16,12 @@ def metric(server, name: str) -> float:
     return float(lines[0].split()[-1])
 
 
-def until(condition, timeout_s: float = 10.0) -> float:
-    """Seconds until `condition()` holds."""
+def until(condition, timeout_s: float = 60.0) -> None:
+    """Wait until `condition()` holds."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() - began < timeout_s, "never happened"
         time.sleep(0.005)
-    return time.monotonic() - began
 
 
 @pytest.mark.parametrize(
@@ -38,7 +37,7 @@ def until(condition, timeout_s: float = 10.0) -> float:
     ],
 )
 def test_hanging_up_frees_the_engine(slow_server, path, body):
-    """400 tokens of 20 ms would hold the engine for 8 s."""
+    """400 tokens of 0.2 s would hold the engine for longer than `until` waits."""
     before = metric(slow_server, "num_aborted_requests_total")
     document = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(document)}\r\n\r\n"
@@ -48,13 +47,13 @@ def test_hanging_up_frees_the_engine(slow_server, path, body):
         if body.get("stream"):
             assert connection.recv(4096).startswith(b"HTTP/1.1 200")
         until(lambda: metric(slow_server, "num_running_reqs") == 1)
-    assert until(lambda: metric(slow_server, "num_running_reqs") == 0) < 2
+    until(lambda: metric(slow_server, "num_running_reqs") == 0)
     assert metric(slow_server, "num_aborted_requests_total") == before + 1
     assert slow_server.post("/flush_cache", None).status_code == 200
 
 
 def test_flush_is_refused_while_a_request_runs(slow_server):
-    with httpx.stream("POST", slow_server.url + "/generate", json=LONG | {"stream": True}, timeout=60) as response:
+    with httpx.stream("POST", slow_server.url + "/generate", json=LONG | {"stream": True}, timeout=240) as response:
         chunks = response.iter_raw()  # kept: the stream is closed with its iterator
         next(chunks)
         for method in ("GET", "POST"):
@@ -68,7 +67,7 @@ def test_requests_are_served_in_the_order_they_came(slow_server):
     finished, threads = [], []
 
     def ask(n: int):
-        body = {"input_ids": [20 + n], "sampling_params": {"max_new_tokens": 5, "ignore_eos": True}}
+        body = {"input_ids": [20 + n], "sampling_params": {"max_new_tokens": 2, "ignore_eos": True}}
         slow_server.post("/generate", body)
         finished.append(n)
 
@@ -81,12 +80,12 @@ def test_requests_are_served_in_the_order_they_came(slow_server):
             )
         )
     for thread in threads:
-        thread.join(30)
+        thread.join(240)
     assert finished == list(range(6))
 
 
 def test_a_waiting_client_that_leaves_is_forgotten(slow_server):
-    with httpx.stream("POST", slow_server.url + "/generate", json=LONG | {"stream": True}, timeout=60) as response:
+    with httpx.stream("POST", slow_server.url + "/generate", json=LONG | {"stream": True}, timeout=240) as response:
         chunks = response.iter_raw()  # kept: the stream is closed with its iterator
         next(chunks)
         with pytest.raises(httpx.ReadTimeout):
@@ -97,8 +96,8 @@ def test_a_waiting_client_that_leaves_is_forgotten(slow_server):
 
 
 def test_a_full_queue_answers_429(start):
-    server = start("--max-queued-requests", "1", env={"POCKET_TEST_STEP_S": "0.02"})
-    with httpx.stream("POST", server.url + "/generate", json=LONG | {"stream": True}, timeout=60) as response:
+    server = start("--max-queued-requests", "1", env={"POCKET_TEST_STEP_S": "0.2"})
+    with httpx.stream("POST", server.url + "/generate", json=LONG | {"stream": True}, timeout=240) as response:
         chunks = response.iter_raw()  # kept: the stream is closed with its iterator
         next(chunks)
         short = LONG | {"sampling_params": {"max_new_tokens": 1}}
@@ -108,5 +107,5 @@ def test_a_full_queue_answers_429(start):
         for stream in (False, True):
             refused = server.post("/generate", LONG | {"stream": stream})
             assert refused.status_code == 429 and "queue" in refused.json()["error"]["message"]
-    waiting.join(30)
+    waiting.join(240)
     server.stop()

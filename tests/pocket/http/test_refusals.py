@@ -130,7 +130,7 @@ def test_a_body_that_is_too_large(server):
             yield b" " * 65536
 
     try:
-        answer = httpx.post(server.url + "/generate", content=endless(), timeout=30)
+        answer = httpx.post(server.url + "/generate", content=endless(), timeout=240)
         assert answer.status_code == 400
     except httpx.WriteError:
         pass  # the server answered and closed before we had sent it all
@@ -266,7 +266,7 @@ RAW = [
 def test_raw_bytes(plain, data):
     """Each gets an answer below 500 or a closed connection, and the server serves on."""
     url = httpx.URL(plain.url)
-    with socket.create_connection((url.host, url.port), timeout=10) as connection:
+    with socket.create_connection((url.host, url.port), timeout=240) as connection:
         connection.sendall(data)
         connection.shutdown(socket.SHUT_WR)
         answer = b""

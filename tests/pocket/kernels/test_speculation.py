@@ -85,7 +85,7 @@ def test_sampled_distribution_is_the_same(engines, prompts, sampling):
             generation = engine.start(
                 prompts[0][:5], Sampling(max_new_tokens=4, ignore_eos=True, seed=seed, **sampling)
             )
-            generation.join(60)
+            generation.join(240)
             key = generation.poll()[2] % 16, generation.poll()[3] % 4  # pooled, so that cells are full enough
             seen[key] = seen.get(key, 0) + 1
         counts.append(seen)
@@ -101,7 +101,7 @@ def test_sampled_distribution_is_the_same(engines, prompts, sampling):
 @pytest.mark.parametrize("shape", [(3, 1, 4), (3, 2, 8)])
 def test_counts_add_up(engines, prompts, shape):
     engine = engines(**spec(*shape))
-    stats = engine.start(prompts[0], Sampling(temperature=0, max_new_tokens=100, ignore_eos=True)).join(60)
+    stats = engine.start(prompts[0], Sampling(temperature=0, max_new_tokens=100, ignore_eos=True)).join(240)
     assert sum(stats.histogram) == stats.verify_ct and len(stats.histogram) == shape[0] + 1
     assert sum(i * n for i, n in enumerate(stats.histogram)) == stats.correct_drafts
     assert stats.proposed_drafts == stats.verify_ct * (shape[2] - 1)
@@ -112,7 +112,9 @@ def test_counts_add_up(engines, prompts, shape):
 
 def test_a_trained_model_accepts_most_drafts(engines, prompts):
     stats = (
-        engines(**spec(3, 1, 4)).start(prompts[0], Sampling(temperature=0, max_new_tokens=60, ignore_eos=True)).join(60)
+        engines(**spec(3, 1, 4))
+        .start(prompts[0], Sampling(temperature=0, max_new_tokens=60, ignore_eos=True))
+        .join(240)
     )
     assert stats.completion_tokens / stats.verify_ct > 2.5
 
@@ -120,7 +122,7 @@ def test_a_trained_model_accepts_most_drafts(engines, prompts):
 @pytest.mark.parametrize("length", [1.0, 2.6, 4.0])
 def test_forced_accept_length(engines, prompts, length):
     engine = engines(**spec(3, 1, 4), simulate_acc_len=length)
-    stats = engine.start(prompts[0], Sampling(temperature=0, max_new_tokens=300, ignore_eos=True)).join(60)
+    stats = engine.start(prompts[0], Sampling(temperature=0, max_new_tokens=300, ignore_eos=True)).join(240)
     assert stats.simulated
     assert stats.correct_drafts / stats.verify_ct + 1 == pytest.approx(length, abs=0.15)
 
@@ -130,7 +132,7 @@ def test_sharing_only_the_tensor_makes_every_draft_wrong(engines, prompts):
     good = engines(**spec(3, 1, 4), fp8_lm_head=True)
     bad = engines(**spec(3, 1, 4), fp8_lm_head=True, faults=frozenset({"bare-head"}))
     assert texts(bad, prompts[:2]) == texts(good, prompts[:2])
-    stats = bad.start(prompts[0], Sampling(temperature=0, max_new_tokens=60, ignore_eos=True)).join(60)
+    stats = bad.start(prompts[0], Sampling(temperature=0, max_new_tokens=60, ignore_eos=True)).join(240)
     assert stats.correct_drafts == 0 and stats.verify_ct == 59
 
 
@@ -160,7 +162,7 @@ def test_a_reduced_vocabulary_takes_in_the_requests_own_tokens(engines):
     generation = engines(**spec(3, 1, 4), speculative_token_map="32").start(
         prompt, Sampling(temperature=0, max_new_tokens=150, ignore_eos=True)
     )
-    stats = generation.join(60)
+    stats = generation.join(240)
     frequent = set(json.loads(draft_vocab.FILE.read_text())["by_frequency"][:32])
     share = sum(token in frequent for token in generation.poll()) / 150
     alone = 1 + share + share**2 + share**3  # were frequent tokens scattered, and every one drafted right
@@ -179,7 +181,7 @@ def test_a_draft_reads_the_whole_head_unless_asked_otherwise(engines):
 def test_expert_record(engines, prompts):
     engine = engines(**spec(3, 1, 4))
     engine.record_experts(True)
-    stats = engine.start(prompts[0], Sampling(temperature=0, max_new_tokens=40, ignore_eos=True)).join(60)
+    stats = engine.start(prompts[0], Sampling(temperature=0, max_new_tokens=40, ignore_eos=True)).join(240)
     engine.record_experts(False)
     dump = engine.dump_experts()
     assert dump["layers"] == [*range(2, 12), 12]
@@ -189,5 +191,5 @@ def test_expert_record(engines, prompts):
     for layer in dump["distinct"][:-1]:
         passes, distinct = layer[4]
         assert passes == stats.verify_ct and 8 <= distinct / passes <= 24
-    engine.start(prompts[0], Sampling(temperature=0, max_new_tokens=4)).join(60)
+    engine.start(prompts[0], Sampling(temperature=0, max_new_tokens=4)).join(240)
     assert engine.dump_experts() == dump
