@@ -26,6 +26,7 @@ def main(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from labkit.engines.attach import attach
+    from labkit.engines.identify import identify
     from labkit.measure import metrics, session
     from labkit.params import load_params
     from labkit.records import RunWriter
@@ -50,8 +51,8 @@ def main(args: argparse.Namespace) -> int:
         prompt_tokens=params.prompt_tokens,
         output_tokens=params.output_tokens,
     )
-    name = info.get("engine", "sglang")
-    directory = new_directory(params.out_dir, f"bench-{name}")
+    who = identify(info)
+    directory = new_directory(params.out_dir, f"bench-{who.engine}")
     with RunWriter(directory, params.as_dict(), label="bench") as writer:
         writer.add_arm("bench", requested=params.engine.as_dict(), server_info=info, launch=server.launch_record())
         rows = list(
@@ -64,10 +65,14 @@ def main(args: argparse.Namespace) -> int:
                 writer=writer,
                 api_key=server.api_key,
                 timeout_s=params.timeout_s,
+                count_tokens=_counter(tokenizer, who.engine),
+                draft_tokens=info.get("speculative_num_draft_tokens"),
             )
         )
         summary = metrics.summarise(rows, seed=params.seed)
-        summary |= {"engine": name, "version": info.get("version"), "workload": params.workload}
+        summary |= {"engine": who.engine, "version": info.get("version"), "workload": params.workload}
+        if not who.known:
+            summary["warnings"].append(f"who is serving is not established: {who.open}")
         # What the server resolved after the run: a restart under our feet would show here.
         after = server.server_info()
         if {k: after.get(k) for k in _IDENTITY} != {k: info.get(k) for k in _IDENTITY}:
@@ -80,6 +85,13 @@ def main(args: argparse.Namespace) -> int:
         print(line)
     print(f"record: {directory}")
     return 0
+
+
+def _counter(tokenizer, engine: str):
+    """A function text -> tokens where the server's tokenizer is at hand, None where it is not."""
+    from labkit.workloads import counter
+
+    return counter(tokenizer) if tokenizer is not None or engine == "pocket" else None
 
 
 _IDENTITY = ("version", "model_path", "moe_runner_backend", "fp8_lm_head", "speculative_num_draft_tokens")

@@ -172,7 +172,7 @@ def account(config: EngineConfig, rows: list[dict]) -> dict | None:
     context = round(sum(r["prompt_tokens"] + r["output_tokens"] / 2 for r in rows) / len(rows))
     head = "fp8" if config.fp8_lm_head else "fp32" if _fp32_weights(config) else "bf16"
     step = per_tensor(shape, context=context, head=head)
-    spent = sum(r["latency_s"] - r["ttft_s"] for r in rows) / sum(r["output_tokens"] - 1 for r in rows)
+    spent = sum(r["latency_s"] - r["ttft_s"] for r in rows) / sum(map(metrics.decode_tokens, rows))
     return {"step_bytes": step.total_bytes, "context": context, "head": head, "bytes_s": step.total_bytes / spent}
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from labkit.errors import BadInput, LabError
+from labkit.measure import doubts
 from labkit.measure.stats import Interval, median_interval
 
 DISTURBED = 0.9  # CPU time / wall time of the decoding thread below which it had to wait for a core
@@ -22,11 +23,17 @@ def tpot(latency_s: float, ttft_s: float, output_tokens: int) -> float:
     return (latency_s - ttft_s) / (output_tokens - 1)
 
 
+def decode_tokens(row: Mapping) -> int:
+    """Tokens that the decode time was spent on: all after the first event (one token in it, in old rows)."""
+    found = row.get("decode_tokens")
+    return int(found) if _number(found) else row["output_tokens"] - 1
+
+
 def decode_throughput(rows: Iterable[Mapping]) -> float | None:
-    """Tokens/s of a run: sum of (output tokens - 1) over sum of (latency - TTFT); not a mean of ratios."""
+    """Tokens/s of a run: sum of tokens after the first event over sum of (latency - TTFT); not a mean of ratios."""
     tokens = seconds = 0.0
     for row in good(rows):
-        tokens += row["output_tokens"] - 1
+        tokens += decode_tokens(row)
         seconds += row["latency_s"] - row["ttft_s"]
     return tokens / seconds if seconds > 0 else None
 
@@ -129,7 +136,7 @@ def warnings(rows: list[Mapping], used: list[Mapping], tpots: Interval) -> list[
     lengths = {r["output_tokens"] for r in used}
     if len(lengths) > 1 and any(r.get("fixed_length") for r in used):
         out.append(f"output lengths differ ({min(lengths)} to {max(lengths)}) though a fixed one was asked for")
-    return out
+    return out + doubts.said(rows)
 
 
 def _number(value: object) -> bool:

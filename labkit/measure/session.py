@@ -8,11 +8,11 @@ from threading import Event
 from typing import Protocol
 
 from labkit.errors import BadInput
-from labkit.measure import client
+from labkit.measure import client, doubts
 from labkit.workloads import Prompt
 
 WARMUP_TOKENS = 32
-ERRORS_IN_A_ROW = 3  # then the server is taken to be gone
+ERRORS_IN_A_ROW = 3  # then the server is taken to be gone, or to belong to somebody else
 
 
 class Writer(Protocol):
@@ -23,11 +23,17 @@ class Writer(Protocol):
 
 @dataclass(frozen=True)
 class Arm:
-    """One side of a comparison: a name and a server. api_key is held in memory only."""
+    """One side of a comparison: a name and a server. api_key is held in memory only.
+
+    count_tokens   the lab's own tokenizer as a function text -> tokens, where it has one
+    draft_tokens   tokens a verify round can yield, by the server's description
+    """
 
     name: str
     url: str
     api_key: str | None = None
+    count_tokens: Callable[[str], int] | None = None
+    draft_tokens: int | None = None
 
 
 def measure(
@@ -43,16 +49,19 @@ def measure(
     timeout_s: float = 300.0,
     first_repeat: int = 0,
     on_chunk: Callable[[float, int], None] | None = None,
+    count_tokens: Callable[[str], int] | None = None,
+    draft_tokens: int | None = None,
 ) -> Iterator[dict]:
     """Measure one server: `warmup` requests, then `repeats` passes over `prompts`; yields each measured row.
 
     A row is in the writer before it is yielded. Samples whose flush was not answered 200 or that met cached tokens get
-    status "refused" and do not count. A failed request gets "error"; three of them in a row end the session. After a
+    status "refused" and do not count. A failed request gets "error"; three of them, or three refused flushes, in a row
+    end the session. After a
     cancel the row says "cancelled" and the iteration ends. Warm-up rows are written with status "warmup" and not
     yielded. Rows: see labkit.records.schema.
     """
     yield from interleave(
-        [Arm(arm, url, api_key)],
+        [Arm(arm, url, api_key, count_tokens, draft_tokens)],
         prompts,
         repeats=repeats,
         warmup=warmup,
@@ -105,7 +114,8 @@ def interleave(
                 )
                 _keep(writer, row)
                 yield row
-                errors = errors + 1 if row["status"] == "error" else 0
+                failed = row["status"] == "error" or row["flush_status"] != 200
+                errors = errors + 1 if failed else 0
                 if row["status"] == "cancelled" or errors == ERRORS_IN_A_ROW:
                     return
 
@@ -120,7 +130,10 @@ def sample(
     timeout_s: float = 300.0,
     on_chunk: Callable[[float, int], None] | None = None,
 ) -> dict:
-    """One request as one row, never an exception: flush (200 required), generate, cached_tokens = 0 required."""
+    """One request as one row, never an exception: flush (200 required), generate, every doubt about the answer.
+
+    Status "refused" where a doubt says that the numbers would be wrong (labkit.measure.doubts).
+    """
     row = {
         "arm": arm.name,
         "repeat": repeat,
@@ -132,13 +145,17 @@ def sample(
         "error": None,
         "started_unix": time.time(),
         "fixed_length": bool(prompt.sampling.get("ignore_eos")),
+        "asked_tokens": prompt.max_new_tokens,
+        "sent_tokens": None,
+        "flush_status": None,
     }
-    result = client.RequestResult()
+    result, found, own = client.RequestResult(), [], None
     try:
-        row["flush_status"] = client.flush(arm.url, api_key=arm.api_key)
+        row["sent_tokens"], spare = _sent(prompt, arm.count_tokens)
+        row["flush_status"] = client.flush(arm.url, api_key=arm.api_key, cancel=cancel)
         if row["flush_status"] != 200:
             row["status"] = "refused"
-            row["error"] = f"/flush_cache answered {row['flush_status']}: another request may be running"
+            row["error"] = f"/flush_cache answered {row['flush_status']}: {_unflushed(row['flush_status'])}"
         else:
             result = client.generate(
                 arm.url,
@@ -150,17 +167,37 @@ def sample(
                 cancel=cancel,
                 on_chunk=on_chunk,
             )
-            if result.cached_tokens:
-                row["status"] = "refused"
-                row["error"] = f"{result.cached_tokens} prompt tokens came from the prefix cache"
-            elif result.tpot_s == 0:
-                row["status"] = "refused"
-                row["error"] = "all tokens came at once: no streaming, or no core for the client"
+            own = arm.count_tokens(result.text) if arm.count_tokens is not None and result.text else None
+            asked = doubts.Asked(
+                prompt.max_new_tokens, row["fixed_length"], row["sent_tokens"], spare, own, arm.draft_tokens
+            )
+            found = doubts.of(result, asked)
+            against = [d.text for d in found if d.refuses]
+            if against:
+                row["status"], row["error"] = "refused", "; ".join(against)
     except client.Cancelled as e:
         row["status"], row["error"], result = "cancelled", "cancelled", e.partial
     except client.RequestError as e:
         row["status"], row["error"] = "error", str(e)
-    return {**row, **_numbers(result)}
+    if any(d.kind == "speculative counts disagree" for d in found):
+        result.accept_length = None  # counts that contradict each other make no accept length
+    numbers = _numbers(result)
+    if numbers["prompt_tokens"] is None:
+        numbers["prompt_tokens"] = row["sent_tokens"] or 0
+    return {**row, **numbers, "tokens_tokenizer": own, "doubts": [d.as_dict() for d in found]}
+
+
+def _sent(prompt: Prompt, count_tokens: Callable[[str], int] | None) -> tuple[int | None, int]:
+    """(tokens that are sent, how many more a server may rightly read)."""
+    if prompt.input_ids is not None:
+        return len(prompt.input_ids), 0
+    return (count_tokens(prompt.text), 2) if count_tokens is not None else (None, 0)  # BOS and EOS may be added
+
+
+def _unflushed(status: int) -> str:
+    if status in (404, 405, 501):
+        return "the server cannot empty its prefix cache, so nothing tells that a prompt is read anew"
+    return "the key was refused" if status in (401, 403) else "another request may be running"
 
 
 def prompt_digest(prompt: Prompt) -> str:
@@ -173,6 +210,12 @@ def _numbers(r: client.RequestResult) -> dict:
     return {
         "prompt_tokens": r.prompt_tokens,
         "output_tokens": r.output_tokens,
+        "first_tokens": r.first_tokens,
+        "decode_tokens": r.decode_tokens,
+        "tokens_server": r.counts.get("server"),
+        "tokens_ids": r.counts.get("ids"),
+        "tokens_events": r.counts.get("events"),
+        "stream": r.stream,
         "cached_tokens": r.cached_tokens,
         "ttft_s": r.ttft_s,
         "latency_s": r.latency_s,

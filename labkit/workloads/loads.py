@@ -1,7 +1,7 @@
 """The loads: what is asked of an engine, how it samples, and how long it may go on."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -202,6 +202,12 @@ def _vocabulary(path: str | Path | None) -> int:
 def _folder(path: str | Path | None) -> Path:
     folder = Path(path) if path is not None else POCKET_WEIGHTS
     return folder.parent if folder.suffix == ".json" else folder
+
+
+def counter(tokenizer_path: str | Path | None) -> Callable[[str], int]:
+    """A function text -> number of tokens, special ones left out (default: the pocket model's). Raises BadInput."""
+    tokenizer = _tokenizer(tokenizer_path)
+    return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 def _tokenizer(path: str | Path | None):

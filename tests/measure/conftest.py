@@ -18,6 +18,7 @@ class ScriptedServer:
         self.flush_status = 200
         self.flushes: list[int] | None = None
         self.info = {"engine": "pocket", "version": "9.9", "model_path": "m", "api_key": "sk-planted"}
+        self.info |= {"weights_sha256": "ab12", "kernel_variant": "test"}
         self.requests: list[tuple[str, bytes, bytes]] = []
         self.hung_up = threading.Event()
         self._socket = socket.create_server(("127.0.0.1", 0))
@@ -44,7 +45,7 @@ class ScriptedServer:
                 body += client.recv(65536)
             path = head.split(b" ")[1].decode()
             self.requests.append((path, head, body))
-            if path == "/flush_cache":
+            if path.split("?")[0] == "/flush_cache":
                 status = self.flushes.pop(0) if self.flushes else self.flush_status
                 client.sendall(plain(b"", status))
             elif path == "/server_info":

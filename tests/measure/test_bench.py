@@ -47,7 +47,8 @@ def test_table(bench):
     assert "TPOT" in out and "accept    3.000" in out and "warning: only 1 repeat" in out
 
 
-def test_refused_samples_end_in_an_error_that_says_why(bench, server):
+def test_refused_samples_end_in_an_error_that_says_why(bench, server, monkeypatch):
+    monkeypatch.setattr("labkit.measure.client.FLUSH_WAIT_S", 0.05)
     server.flush_status = 400
     code, _, err = bench()
     assert code == 1 and "no good sample" in err and "400" in err

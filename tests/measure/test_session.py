@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from labkit.errors import BadInput
-from labkit.measure import session
+from labkit.measure import client, session
 from labkit.workloads import Prompt
 
 PROMPTS = [
@@ -32,18 +32,40 @@ def test_rows_of_a_session(server, wire):
     assert (row["arm"], row["workload"], row["seed"], row["output_tokens"]) == ("a", "test", 0, 6)
     assert row["accept_length"] == 3.0 and row["fixed_length"] and row["tpot_s"] > 0
     assert rows[0]["prompt_sha256"] == rows[2]["prompt_sha256"] != rows[1]["prompt_sha256"]
-    assert [p for p, *_ in server.requests] == ["/flush_cache", "/generate"] * 6
+    assert [p.split("?")[0] for p, *_ in server.requests] == ["/flush_cache", "/generate"] * 6
     # Warm-up has the shape of a measured prompt, shortened; measured ones are asked at full length.
     assert [a["sampling_params"]["max_new_tokens"] for a in server.asked()] == [32, 32, 40, 41, 40, 41]
 
 
-def test_a_flush_that_was_not_answered_200_refuses_the_sample(server, wire):
+def test_a_flush_that_was_not_answered_200_refuses_the_sample(server, wire, monkeypatch):
     server.script = answer(wire)
-    server.flushes = [200, 400, 200]
+    server.flushes = [200, 400, 400, 400, 200]
+    monkeypatch.setattr(client, "FLUSH_WAIT_S", 0.05)
     rows = list(session.measure(server.url, PROMPTS[:1], arm="a", repeats=3, warmup=0))
-    assert [r["status"] for r in rows] == ["ok", "refused", "ok"]
+    assert rows[1]["status"] == "refused" and rows[-1]["status"] == "ok"
     assert "400" in rows[1]["error"] and rows[1]["tpot_s"] is None
     assert len(server.asked()) == 2  # nothing was generated on an unflushed cache
+
+
+def test_a_flush_refused_for_a_moment_costs_no_sample(server, wire):
+    """An engine still holds a request just after its last byte: the server is asked to wait, then asked again."""
+    server.script = answer(wire)
+    server.flushes = [400, 400, 200]
+    (row,) = session.measure(server.url, PROMPTS[:1], arm="a", repeats=1, warmup=0)
+    assert row["status"] == "ok"
+    assert [p for p, *_ in server.requests][:3] == ["/flush_cache?timeout=5"] * 3
+
+
+@pytest.mark.parametrize("status, asked", [(404, 2), (405, 2), (401, 1)])
+def test_a_server_without_a_flush_is_told_at_once(server, wire, status, asked):
+    server.flush_status = status
+    (row,) = session.measure(server.url, PROMPTS[:1], arm="a", repeats=1, warmup=0)
+    assert row["status"] == "refused" and str(status) in row["error"] and len(server.requests) == asked
+
+
+def test_three_refused_flushes_end_the_session(server, wire):
+    server.flush_status = 404
+    assert len(list(session.measure(server.url, PROMPTS, arm="a", repeats=50, warmup=0))) == 3
 
 
 def test_cached_tokens_refuse_the_sample(server, wire):

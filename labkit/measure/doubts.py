@@ -1,0 +1,245 @@
+"""Why one answer, or a number made of it, may not be trusted: each doubt has a kind, a sentence, and may refuse.
+
+Nothing that a server says is taken for true because it says so. Tokens are counted by several sources that must agree;
+counts of draft and verify must fit each other. A doubt either refuses the sample (its time per token would be wrong) or
+stands beside the number in every row, summary and report.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+from labkit.measure.answer import RequestResult
+
+OWN_COUNT = 0.25  # text tokenised again may split otherwise, but not by more than this share
+OWN_COUNT_LEAST = 4  # tokens; below this a share says nothing
+CLOCKS = 0.5  # share by which the server's own time per token may differ from the client's
+CLOCKS_LEAST = 32  # tokens; on fewer the first event's tokens weigh too much
+BURSTS = 0.5  # share of events that came with the one before them
+
+# kind: whether it refuses the sample
+KINDS = {
+    "cached prompt": True,
+    "no token count": True,
+    "counts disagree": True,
+    "more tokens than asked": True,
+    "more tokens than drafts allow": True,
+    "one event": True,
+    "all at once": True,
+    "first event unknown": True,
+    "speculative counts disagree": False,
+    "steps vary": False,
+    "prompt changed": False,
+    "stopped early": False,
+    "few tokens": False,
+    "cache unknown": False,
+    "prompt unknown": False,
+    "unknown fields": False,
+    "unreadable fields": False,
+    "bursts": False,
+    "clocks disagree": False,
+    "own count differs": False,
+}
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """kind: one of KINDS; text: what was seen, as a clause that can follow "in 3 of 4 requests: "."""
+
+    kind: str
+    text: str
+
+    @property
+    def refuses(self) -> bool:
+        return KINDS[self.kind]
+
+    def as_dict(self) -> dict:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a request asked for, to hold the answer against.
+
+    output_tokens   most tokens wanted; fixed: the model may not stop before
+    prompt_tokens   tokens sent, None where nobody here can count them; spare: more that a server may add (BOS, EOS)
+    own_count       tokens of the answer's text by the lab's own tokenizer, None without one
+    draft_tokens    tokens a round can yield, by the server's description; None where it does not tell
+    """
+
+    output_tokens: int
+    fixed: bool = False
+    prompt_tokens: int | None = None
+    spare: int = 0
+    own_count: int | None = None
+    draft_tokens: int | None = None
+
+
+def of(r: RequestResult, asked: Asked) -> list[Doubt]:
+    """Every doubt about one whole answer."""
+    return [*_prompt(r, asked), *_tokens(r, asked), *_times(r), *_speculation(r, asked), *_fields(r)]
+
+
+def _prompt(r: RequestResult, asked: Asked) -> Iterable[Doubt]:
+    if r.cached_tokens:
+        yield Doubt("cached prompt", f"{r.cached_tokens} prompt tokens came from the prefix cache")
+    if r.cached_tokens is None:
+        yield Doubt("cache unknown", "the server does not say how much of the prompt came from its cache")
+    if r.prompt_tokens is None:
+        yield Doubt("prompt unknown", "the server does not say how many prompt tokens it read")
+    elif asked.prompt_tokens is not None and not 0 <= r.prompt_tokens - asked.prompt_tokens <= asked.spare:
+        how = "more" if r.prompt_tokens > asked.prompt_tokens else "fewer"
+        yield Doubt(
+            "prompt changed",
+            f"the prompt changed on the way: {asked.prompt_tokens} tokens sent, {r.prompt_tokens} read by the server, "
+            f"{abs(r.prompt_tokens - asked.prompt_tokens)} {how} (a template, or a cut)",
+        )
+
+
+def _tokens(r: RequestResult, asked: Asked) -> Iterable[Doubt]:
+    server, ids, events = (r.counts.get(k) for k in ("server", "ids", "events"))
+    n = r.output_tokens
+    if server is None and ids is None:
+        yield Doubt("no token count", f"{events} events, and neither a token count nor ids: an event is not a token")
+        return
+    if server is not None and ids is not None and server != ids:
+        yield Doubt("counts disagree", f"the server counts {server} tokens and sent {ids} ids")
+    elif r.chunk_tokens and None not in r.chunk_tokens and r.chunk_tokens[-1] != n:
+        yield Doubt("counts disagree", f"{r.chunk_tokens[-1]} tokens while streaming, {n} at the end")
+    elif events is not None and events > n:
+        yield Doubt("counts disagree", f"{events} events with new text, but {n} tokens counted")
+    if n > asked.output_tokens:
+        yield Doubt("more tokens than asked", f"{n} tokens counted, at most {asked.output_tokens} asked for")
+    if asked.own_count is not None:
+        gap = abs(n - asked.own_count)
+        if gap > max(OWN_COUNT_LEAST, OWN_COUNT * max(n, asked.own_count)):
+            kind = "own count differs" if ids is not None else "counts disagree"
+            yield Doubt(kind, f"{n} tokens counted; the text is {asked.own_count} by this lab's tokenizer")
+    if asked.fixed and n < asked.output_tokens:
+        yield Doubt(
+            "stopped early", f"{n} of {asked.output_tokens} tokens, though ignore_eos fixed the length ({_why(r)})"
+        )
+
+
+def _times(r: RequestResult) -> Iterable[Doubt]:
+    n = r.output_tokens
+    if n == 1:
+        yield Doubt("few tokens", "one token has no decode time")
+    elif len(r.chunk_times) == 1 and n > 1:
+        yield Doubt("one event", f"all {n} tokens came in one event: no decode time to be seen (not streamed?)")
+    elif r.first_tokens is None and n > 1:
+        yield Doubt("first event unknown", "nothing tells how many tokens the first event carried")
+    elif r.tpot_s == 0:
+        yield Doubt("all at once", "all tokens came at once: no streaming, or no core for the client")
+    elif r.decode_tokens == 1 or len(r.chunk_times) == 2:
+        yield Doubt("few tokens", f"{n} tokens in two events: the time per token rests on a single gap")
+    together = sum(a == b for a, b in zip(r.chunk_times, r.chunk_times[1:], strict=False))
+    if r.tpot_s and len(r.chunk_times) > 4 and together > BURSTS * (len(r.chunk_times) - 1):
+        yield Doubt("bursts", f"{together} of {len(r.chunk_times)} events came with the one before: they are held back")
+    told = r.meta.get("decode_throughput")
+    if r.tpot_s and _positive(told) and (r.decode_tokens or 0) >= CLOCKS_LEAST:
+        share = abs(1 / told - r.tpot_s) / r.tpot_s
+        if share > CLOCKS:
+            yield Doubt(
+                "clocks disagree", f"{r.tpot_s * 1e3:.3g} ms a token here, {1e3 / told:.3g} by the server's own clock"
+            )
+
+
+def _speculation(r: RequestResult, asked: Asked) -> Iterable[Doubt]:
+    rounds, n = r.verify_ct, r.output_tokens
+    if not rounds:
+        if r.told_accept_length and r.told_accept_length > 1:
+            yield Doubt("speculative counts disagree", "an accept length is told, but no verify rounds")
+        return
+    steps = steps_of(r.proposed_drafts, rounds)
+    if steps is not None and r.proposed_drafts % rounds:
+        yield Doubt("steps vary", f"{r.proposed_drafts} drafts in {rounds} rounds: the steps varied within the request")
+    if r.proposed_drafts is not None:
+        most = rounds + r.proposed_drafts + 1
+    else:
+        most = rounds * asked.draft_tokens + 1 if asked.draft_tokens else None
+    # The token that prefill makes is counted too, and belongs to no round.
+    if most is not None and n > most:
+        yield Doubt(
+            "more tokens than drafts allow",
+            f"accept length {n / rounds:.2f}, where a round yields at most {(most - 1) / rounds:.3g} tokens",
+        )
+    elif r.correct_drafts is not None and n > rounds + r.correct_drafts + 1:
+        yield Doubt(
+            "more tokens than drafts allow",
+            f"{n} tokens from {rounds} rounds with {r.correct_drafts} accepted drafts, which make "
+            f"{rounds + r.correct_drafts}",
+        )
+    yield from _identities(r, rounds, steps)
+
+
+def _identities(r: RequestResult, rounds: int, steps: float | None) -> Iterable[Doubt]:
+    n, correct, h = r.output_tokens, r.correct_drafts, r.histogram
+    wrong = []
+    # A last round may accept more than the length limit lets out: then tokens are fewer, by at most a round's drafts.
+    over = max(steps or 0, len(h) - 1 if h else 0) or 64
+    if correct is not None and n < rounds + correct - over:
+        wrong.append(f"{rounds} rounds + {correct} accepted drafts make {rounds + correct} tokens, counted {n}")
+    if h is not None and sum(h) != rounds:
+        wrong.append(f"the histogram has {sum(h)} rounds, told {rounds}")
+    if h is not None and correct is not None and sum(i * k for i, k in enumerate(h)) != correct:
+        wrong.append(f"the histogram has {sum(i * k for i, k in enumerate(h))} accepted drafts, told {correct}")
+    if correct is not None and r.proposed_drafts is not None and correct > r.proposed_drafts:
+        wrong.append(f"{correct} drafts accepted of {r.proposed_drafts} proposed")
+    if r.told_accept_length and abs(r.told_accept_length - n / rounds) > max(0.05, 2 / rounds):
+        wrong.append(
+            f"accept length {r.told_accept_length:.2f} told, {n / rounds:.2f} by {n} tokens in {rounds} rounds"
+        )
+    if wrong:
+        yield Doubt("speculative counts disagree", "; ".join(wrong))
+
+
+def _fields(r: RequestResult) -> Iterable[Doubt]:
+    if r.unread:
+        yield Doubt("unknown fields", "fields that this lab does not know: " + ", ".join(r.unread))
+    if r.garbled:
+        yield Doubt("unreadable fields", "fields without a usable value: " + ", ".join(sorted(set(r.garbled))))
+
+
+def steps_of(proposed: int | None, rounds: int | None) -> float | None:
+    """Draft steps of a round: proposed drafts / verify rounds."""
+    return proposed / rounds if proposed is not None and rounds else None
+
+
+def said(rows: Iterable[Mapping]) -> list[str]:
+    """The doubts of the rows that count (status ok), one sentence a kind, and what only shows over several rows."""
+    rows = [r for r in rows if r["status"] == "ok"]
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        for doubt in row.get("doubts") or []:
+            found.setdefault(doubt["kind"], []).append(doubt["text"])
+    out = []
+    for kind in sorted(found):
+        texts = found[kind]
+        share = "every request" if len(texts) == len(rows) else f"{len(texts)} of {len(rows)} requests"
+        same = "" if len(set(texts)) == 1 else "; others alike"
+        out.append(f"in {share}: {texts[0]}{same}")
+    return out + _over_rows(rows)
+
+
+def _over_rows(rows: list[Mapping]) -> list[str]:
+    out = []
+    steps = {steps_of(r.get("proposed_drafts"), r.get("verify_ct")) for r in rows} - {None}
+    if len(steps) > 1:
+        shown = ", ".join(f"{s:.3g}" for s in sorted(steps))
+        out.append(f"draft steps varied between requests ({shown}): one c does not describe this server")
+    prompts: dict[str, set] = {}
+    for row in rows:
+        if row.get("prompt_sha256"):
+            prompts.setdefault(row["prompt_sha256"], set()).add(row.get("prompt_tokens"))
+    uneven = [sorted(map(str, p)) for p in prompts.values() if len(p) > 1]
+    if uneven:
+        out.append(f"one and the same prompt was read as {' and '.join(uneven[0])} tokens")
+    return out
+
+
+def _why(r: RequestResult) -> str:
+    return f"the server says {r.finish_reason}" if r.finish_reason else "no reason given"
+
+
+def _positive(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e9
