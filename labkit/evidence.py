@@ -123,6 +123,14 @@ class Evidence:
         """The plain value in SI base units (bytes, seconds, FLOP)."""
         return self.value * Unit.parse(self.unit).factor
 
+    def above(self, limit: float) -> bool:
+        """Does the whole interval lie above the limit? False without an interval."""
+        return self.low is not None and self.low > limit
+
+    def below(self, limit: float) -> bool:
+        """Does the whole interval lie below the limit? False without an interval."""
+        return self.high is not None and self.high < limit
+
     def leaves(self) -> "tuple[Evidence, ...]":
         """The underived evidence this rests on, each once, in order of first use."""
         if not self.inputs:

@@ -3,10 +3,10 @@
 import time
 from pathlib import Path
 
+from labkit.roofline.proportions import wilson
 from labkit.workloads import texts
 
 from . import evaluate, export
-from .wilson import wilson
 
 
 def _teacher_forced(model, items, tok, eos, device) -> dict:

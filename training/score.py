@@ -11,10 +11,9 @@ import json
 import time
 from pathlib import Path
 
+from labkit.roofline.proportions import wilson
 from labkit.workloads import texts
 from labkit.workloads.texts import final_number
-
-from .wilson import wilson
 
 
 def run(

@@ -4,12 +4,12 @@ import json
 import re
 import tarfile
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from benchmarks.h200 import speculation_fit as law
 from labkit.catalog import load_config
 from labkit.checks.checks import configuration
 from labkit.checks.observed import Observed
@@ -17,9 +17,10 @@ from labkit.engines.config import EngineConfig
 from labkit.engines.sglang import profile
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, measured
-from labkit.measure.metrics import good
+from labkit.measure import estimates, machine
+from labkit.measure.results import Result, cost, results_of, speedup
 from labkit.records import Run, read_run
-from labkit.roofline.account import per_tensor, simple
+from labkit.roofline.account import simple
 
 RUNGS = ("baseline", "kernels", "fp8-head")
 _HEAD_CHECK = r"lm_head check: relative error ([\d.]+), top-1 agreement ([\d.]+), M=1 and M=4 same tokens ([\d.]+)"
@@ -35,6 +36,11 @@ class Record:
     profiles: dict[str, dict] = field(default_factory=dict)
     logs: dict[str, str] = field(default_factory=dict)
 
+    @cached_property
+    def results(self) -> dict[str, dict[str, Result]]:
+        """Measured arms by load and name."""
+        return {load: results_of(run) for load, run in self.runs.items()}
+
     @property
     def gpu(self) -> dict:
         return next(iter(self.runs.values())).meta.get("gpu", {})
@@ -46,9 +52,6 @@ class Record:
         if not copy:
             raise BadInput("campaign", str(self.folder), "a record with a copy bandwidth")
         return measured(copy["median"], "B/s", f"device copy on {copy['device']}", low=copy["low"], high=copy["high"])
-
-    def source(self, load: str) -> str:
-        return f"run {self.runs[load].meta['id']}"
 
 
 def read(folder: str | Path) -> Record:
@@ -70,41 +73,43 @@ def read(folder: str | Path) -> Record:
 
 
 def arms_table(record: Record, load: str) -> pd.DataFrame:
-    """TPOT over steady starts with its interval, accept length, TTFT, and the median of every start; ms.
+    """TPOT, round time and TTFT with intervals, accept length, and the TPOT of every start; ms.
 
-    * marks a start whose own requests differ by more than 5%; where all are marked, all are counted.
+    * marks a start whose own requests differ by more than 5%; it is left out unless all starts are such.
     """
     rows = []
-    for arm in law.arms(record.runs[load].rows, record.source(load)).values():
+    for name, r in record.results[load].items():
+        found, out = r.estimates, estimates.disturbed_starts(r.rows)
+        starts = {k: [x for x in estimates.good(r.rows) if x.get("start", 0) == k] for k in _starts(r)}
+        times = {k: estimates.estimate([{**x, "start": None} for x in mine]).tpot.value for k, mine in starts.items()}
         rows.append(
             {
-                "arm": arm.name,
-                "TPOT ms": arm.steady.value * 1e3,
-                "low": arm.steady.low * 1e3,
-                "high": arm.steady.high * 1e3,
-                "a": arm.accept,
-                "round ms": arm.steady.value * 1e3 * (arm.accept or 1),
-                "TTFT ms": arm.ttft.value * 1e3,
-                "requests": arm.requests,
-                "by start, ms": ", ".join(
-                    f"{m * 1e3:.2f}" + ("*" if k in arm.disturbed else "") for k, (m, _) in arm.starts.items()
-                ),
-                "between starts": arm.between_starts,
+                "arm": name,
+                "TPOT ms": found.tpot.value * 1e3,
+                "low": found.tpot.low * 1e3,
+                "high": found.tpot.high * 1e3,
+                "a": found.accept.value if found.accept else None,
+                "round ms": found.round.value * 1e3,
+                "TTFT ms": found.ttft.value * 1e3,
+                "requests": found.requests,
+                "by start, ms": ", ".join(f"{t * 1e3:.2f}" + ("*" if k in out else "") for k, t in times.items()),
+                "between starts": (max(times.values()) - min(times.values())) / found.tpot.value,
             }
         )
     return pd.DataFrame(rows).set_index("arm")
 
 
+def _starts(r: Result) -> list[int]:
+    return sorted({row.get("start", 0) for row in estimates.good(r.rows)})
+
+
 def accounts_table(record: Record, load: str, model: str = "ling-3.0-flash") -> pd.DataFrame:
     """Each rung against both byte accounts and the copy bandwidth: GB a step, GB/s reached, share of copy, floor."""
-    rows, bandwidth = [], record.bandwidth.value
-    arms = law.arms(record.runs[load].rows, record.source(load))
-    context = _context(record, load)
+    rows, bandwidth, arms = [], record.bandwidth.value, record.results[load]
     for name in (n for n in RUNGS if n in arms):
-        head = "fp8" if name == "fp8-head" else "bf16"
-        whole = per_tensor(load_config(model), context=context, head=head).total_bytes
-        short = simple(load_config(model), head_bits=8 if head == "fp8" else 16).total_bytes
-        seconds = arms[name].steady.value
+        config, seconds = arms[name].arm.config, arms[name].tpot.value
+        whole = machine.account(config, context=arms[name].context, model=model).total_bytes
+        short = simple(load_config(model), head_bits=8 if machine.head_of(config) == "fp8" else 16).total_bytes
         rows.append(
             {
                 "rung": name,
@@ -123,11 +128,10 @@ def accounts_table(record: Record, load: str, model: str = "ling-3.0-flash") -> 
 def head_step(record: Record, load: str, model: str = "ling-3.0-flash") -> dict:
     """What the FP8 head saved and what bytes alone predict, s: measured, predicted at copy speed and at the speed
     that the step before reached; error of each predicted TPOT."""
-    arms = law.arms(record.runs[load].rows, record.source(load))
-    before, after = arms["kernels"].steady.value, arms["fp8-head"].steady.value
-    context = _context(record, load)
-    with_bf16 = per_tensor(load_config(model), context=context, head="bf16").total_bytes
-    saved = with_bf16 - per_tensor(load_config(model), context=context, head="fp8").total_bytes
+    pair = [record.results[load][name] for name in ("kernels", "fp8-head")]
+    before, after = (r.tpot.value for r in pair)
+    with_bf16, with_fp8 = (machine.account(r.arm.config, context=r.context, model=model).total_bytes for r in pair)
+    saved = with_bf16 - with_fp8
     at_copy = before - saved / record.bandwidth.value
     at_step = before * (1 - saved / with_bf16)
     return {
@@ -142,28 +146,33 @@ def head_step(record: Record, load: str, model: str = "ling-3.0-flash") -> dict:
     }
 
 
-def law_table(record: Record, load: str, plain: str, reference: str) -> pd.DataFrame:
-    """S = a/c at every simulated accept length, c taken from the reference arm."""
-    run = record.runs[load]
-    names = [n for n in run.arms if n.startswith("mtp a=") and any(r["arm"] == n for r in good(run.rows))]
-    held = law.law(run.rows, plain, names, reference, record.source(load))
-    return pd.DataFrame(
-        [
+def speculation_table(record: Record, load: str, plain: str, reference: str) -> pd.DataFrame:
+    """S = a/c at every simulated accept length, predicted with the c of the reference arm.
+
+    For one arm S = a/c is true by definition. It is a law only if c stays the same while a changes, so c is taken at
+    one accept length and used to predict S at the others.
+    """
+    arms = record.results[load]
+    at_reference = cost(arms[reference], arms[plain]).value
+    rows = []
+    for name in (n for n in arms if n.startswith("mtp a=")):
+        c, s = cost(arms[name], arms[plain]), speedup(arms[name], arms[plain])
+        a = arms[name].accept.value
+        rows.append(
             {
-                "arm": h.arm,
-                "a": h.accept,
-                "c": h.c.value,
-                "c low": h.c.low,
-                "c high": h.c.high,
-                "S measured": h.speedup.value,
-                "S low": h.speedup.low,
-                "S high": h.speedup.high,
-                "S predicted": h.predicted,
-                "error": h.error,
+                "arm": name,
+                "a": a,
+                "c": c.value,
+                "c low": c.low,
+                "c high": c.high,
+                "S measured": s.value,
+                "S low": s.low,
+                "S high": s.high,
+                "S predicted": a / at_reference,
+                "error": a / at_reference / s.value - 1,
             }
-            for h in sorted(held, key=lambda h: h.accept)
-        ]
-    ).set_index("arm")
+        )
+    return pd.DataFrame(rows).sort_values("a").set_index("arm")
 
 
 def rounds_table(record: Record, load: str) -> pd.DataFrame:
@@ -173,7 +182,7 @@ def rounds_table(record: Record, load: str) -> pd.DataFrame:
     """
     rows = {}
     for arm in record.runs[load].arms:
-        mine = [r for r in good(record.runs[load].rows) if r["arm"] == arm]
+        mine = [r for r in estimates.good(record.runs[load].rows) if r["arm"] == arm]
         for start in sorted({r.get("start", 0) for r in mine}):
             gaps = np.concatenate([np.diff(r["chunk_times"]) for r in mine if r.get("start", 0) == start]) * 1e3
             rows[arm, start] = {"passes": len(gaps), **{f"{q}%": np.percentile(gaps, q) for q in (5, 25, 50, 75, 95)}}
@@ -199,11 +208,11 @@ def gaps_table(record: Record, load: str = "1k") -> pd.DataFrame:
     The profiler's own span is no guide: it slows the CPU, and so every wait for it. Kernels overlap, so their sum can
     exceed the busy time.
     """
-    arms, rows = law.arms(record.runs[load].rows, record.source(load)), {}
+    arms, rows = record.results[load], {}
     for label, got in record.profiles.items():
         server = label.split("-", 1)[1]
         arm = arms.get(f"{server} a=3.9") or arms[server]
-        seconds = arm.steady.value * (arm.accept or 1)
+        seconds = arm.estimates.round.value
         rows[server] = {
             "pass ms": seconds * 1e3,
             "kernels": got["kernels_per_step"],
@@ -221,7 +230,7 @@ def benchmark_table(record: Record) -> pd.DataFrame:
     if not path.exists():
         return pd.DataFrame()
     theirs = json.loads(path.read_text())
-    rows = good(read_run(path.parent).rows)
+    rows = estimates.good(read_run(path.parent).rows)
     mine = {
         "median TPOT ms": pd.Series([r["tpot_s"] for r in rows]).median() * 1e3,
         "mean TPOT ms": pd.Series([r["tpot_s"] for r in rows]).mean() * 1e3,
@@ -244,7 +253,7 @@ def clock_table(record: Record) -> pd.DataFrame:
         for arm in run.arms:
             pairs = [
                 (r["tpot_s"], 1 / r["server_decode_tok_s"])
-                for r in good(run.rows)
+                for r in estimates.good(run.rows)
                 if r["arm"] == arm and r.get("server_decode_tok_s")
             ]
             if pairs:
@@ -309,9 +318,3 @@ def starts_table(record: Record) -> pd.DataFrame:
                     "GPU C": start["gpu"].get("temperature.gpu"),
                 }
     return pd.DataFrame(rows).T
-
-
-def _context(record: Record, load: str) -> int:
-    """Mean context of a decode step: the prompt and half of the output."""
-    row = good(record.runs[load].rows)[0]
-    return int(row["prompt_tokens"] + row["output_tokens"] / 2)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass, field
 
+from labkit.measure.estimates import NOTHING_ACCEPTED
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -95,7 +97,7 @@ def judge(
 
 
 def _drafting(accept, c, fp8_head, module_shared, sampled) -> list[Cause]:
-    nothing = None if accept is None else accept < 1.05
+    nothing = None if accept is None else accept < NOTHING_ACCEPTED
     costly = None if accept is None or c is None else accept < c
     return [
         Cause(

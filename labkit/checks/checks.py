@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from labkit.checks.observed import Observed, accept_length, first_position
+from labkit.checks.observed import Observed, first_position
 from labkit.engines.config import EngineConfig, Speculative
 from labkit.engines.ladder import name as rung_name
 from labkit.engines.sglang import environment
 from labkit.errors import BadInput
+from labkit.measure.estimates import NOTHING_ACCEPTED, accept_length
 
 PASS, FAIL, UNKNOWN = "pass", "fail", "cannot tell"
-NOTHING_ACCEPTED = 1.05  # an accept length below this is 1.00 with an accident or two
 FIRST_POSITION = 0.05  # below this share of accepted first drafts, the draft does not work
 HEAD_PROOF = re.compile(r"labkit plugin: FP8 lm_head on|Online FP8 quantization (?:enabled for|of) lm_head")
 MODULE_PROOF = re.compile(r"shares the target's lm_head module")
@@ -200,7 +200,7 @@ def _drafting(seen: Observed, spec: Speculative) -> list[Check]:
 
 def _accepting(seen: Observed) -> Check:
     name, asked = "accept length", "above 1.00"
-    a, where = accept_length(seen), "our requests: tokens per verify step"
+    a, where = accept_length(seen.good), "our requests: tokens per verify step"
     if a is None:
         states = seen.info.get("internal_states") or [{}]
         a, where = states[0].get("avg_spec_accept_length"), "/server_info, cumulative and refreshed at intervals"

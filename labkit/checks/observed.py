@@ -87,13 +87,6 @@ def _sample(arm: session.Arm, prompt: Prompt, index: int) -> dict:
     return row
 
 
-def accept_length(seen: Observed) -> float | None:
-    """Output tokens per verify step over the probing requests; None when there is nothing to count."""
-    used = [r for r in seen.good if r.get("verify_ct")]
-    steps = sum(r["verify_ct"] for r in used)
-    return sum(r["output_tokens"] for r in used) / steps if steps else None
-
-
 def first_position(rows: Sequence[dict]) -> float | None:
     """Share of verify steps whose first draft was accepted, from the histograms; None without them."""
     histograms = [r["histogram"] for r in rows if r.get("histogram")]

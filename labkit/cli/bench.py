@@ -27,7 +27,7 @@ def main(args: argparse.Namespace) -> int:
 
     from labkit.engines.attach import attach
     from labkit.engines.identify import identify
-    from labkit.measure import metrics, session
+    from labkit.measure import estimates, session
     from labkit.params import load_params
     from labkit.records import RunWriter
     from labkit.records.writer import new_directory
@@ -69,7 +69,7 @@ def main(args: argparse.Namespace) -> int:
                 draft_tokens=info.get("speculative_num_draft_tokens"),
             )
         )
-        summary = metrics.summarise(rows, seed=params.seed)
+        summary = estimates.summarise(rows, seed=params.seed)
         summary |= {"engine": who.engine, "version": info.get("version"), "workload": params.workload}
         if not who.known:
             summary["warnings"].append(f"who is serving is not established: {who.open}")
@@ -99,14 +99,15 @@ _IDENTITY = ("version", "model_path", "moe_runner_backend", "fp8_lm_head", "spec
 
 def lines(s: dict) -> list[str]:
     """The summary as text; every number is measured."""
+    from labkit.measure.stats import text
+
     t, first, accept = s["tpot_s"], s["ttft_s"], s["accept_length"]
     out = [
         f"{s['engine']} {s['version'] or ''}, {s['workload']}: {s['requests']} requests in {t['repeats']} repeats",
-        f"TPOT   {t['median'] * 1e3:8.3f} ms  [{t['low'] * 1e3:.3f}, {t['high'] * 1e3:.3f}]  "
-        f"spread between repeats {t['spread']:.1%}",
-        f"TTFT   {first['median'] * 1e3:8.3f} ms  [{first['low'] * 1e3:.3f}, {first['high'] * 1e3:.3f}]",
-        f"decode {s['decode_tok_s']:8.1f} tok/s",
+        f"TPOT   {text(t, 1e3)} ms, spread between repeats {t['spread']:.1%}",
+        f"TTFT   {text(first, 1e3)} ms",
+        f"decode {s['decode_tok_s']:.1f} tok/s",
     ]
     if accept:
-        out.append(f"accept {accept['mean']:8.3f} tokens a verify step  [{accept['low']:.3f}, {accept['high']:.3f}]")
+        out.append(f"accept length {text(accept)} tokens per verify step, round {text(s['round_s'], 1e3)} ms")
     return out + [f"warning: {w}" for w in s["warnings"]]

@@ -55,21 +55,26 @@ def main(args: argparse.Namespace) -> int:
 
 def lines(found: list[dict], unequal: list[dict]) -> list[str]:
     """Text for people: what differs, what was changed, then the numbers (all measured; the ratio derived)."""
+    from labkit.measure.stats import text
+
     out = [f"NOT EQUAL: {d['what']}: {d['a']} / {d['b']}" for d in unequal]
     for p in found:
         out.append(f"{p['a']} against {p['b']}" if p["a"] != p["b"] else p["a"])
         out += [f"  changed: {d['what']}: {d['a']} -> {d['b']}" for d in p["changes"]]
         for name, word in (("tpot_s", "TPOT"), ("ttft_s", "TTFT")):
             x, y, ratio = p[name]["a"], p[name]["b"], p[name]["ratio"]
-            verdict = "slower" if ratio["low"] > 1 else "faster" if ratio["high"] < 1 else "no clear difference"
-            out.append(
-                f"  {word}  {x['median'] * 1e3:.3f} -> {y['median'] * 1e3:.3f} ms   x{ratio['median']:.3f} "
-                f"[{ratio['low']:.3f}, {ratio['high']:.3f}]  {verdict}"
-            )
+            times = f"{x['median'] * 1e3:.3f} -> {y['median'] * 1e3:.3f} ms"
+            out.append(f"  {word}  {times}   x{text(ratio)}  {_verdict(ratio)}")
         accept = p["accept_length"]
         if accept["a"] or accept["b"]:
-            out.append("  accept length  " + " -> ".join(f"{v:.3f}" if v else "none" for v in accept.values()))
+            out.append("  accept length  " + " -> ".join(text(v) if v else "none" for v in accept.values()))
     return out
+
+
+def _verdict(ratio: dict) -> str:
+    if ratio["low"] is None:
+        return "no interval: fewer than 3 repeats"
+    return "slower" if ratio["low"] > 1 else "faster" if ratio["high"] < 1 else "no clear difference"
 
 
 def _share(text: str) -> float:

@@ -71,6 +71,8 @@ def forecast(params: "Params") -> str:
 
 def lines(rungs: list[dict]) -> list[str]:
     """The ladder as a table of text, then warnings and the reason to stop."""
+    from labkit.measure.stats import text
+
     head = ["rung", "TPOT ms [95%]", "x before", "x first", "a", "c", "MB/step", "GB/s", "what it is"]
     rows = [head]
     for r in rungs:
@@ -79,10 +81,10 @@ def lines(rungs: list[dict]) -> list[str]:
         rows.append(
             [
                 r["rung"],
-                f"{t['median'] * 1e3:.3f} [{t['low'] * 1e3:.3f}, {t['high'] * 1e3:.3f}]",
+                text(t, 1e3),
                 _times(r["step"]),
                 _times(r["total"]),
-                f"{accept['mean']:.2f}" if accept else "-",
+                f"{accept['median']:.2f}" if accept else "-",
                 f"{r['c']['median']:.2f}" if r["c"] else "-",
                 f"{account['step_bytes'] / 1e6:.2f}" if account else "-",
                 f"{account['bytes_s'] / 1e9:.2f}" if account else "-",
@@ -102,4 +104,6 @@ def lines(rungs: list[dict]) -> list[str]:
 
 
 def _times(ratio: dict | None) -> str:
-    return f"x{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]" if ratio else "-"
+    from labkit.measure.stats import text
+
+    return "x" + text(ratio, spec=".2f") if ratio else "-"

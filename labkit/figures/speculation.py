@@ -1,6 +1,5 @@
 """Figures of drafting and verifying: what a round costs (c), what it yields (a), and where it pays (S = a / c)."""
 
-import math
 from collections.abc import Sequence
 
 import plotly.graph_objects as go
@@ -8,6 +7,7 @@ import plotly.graph_objects as go
 from labkit.evidence import Evidence, Tier
 from labkit.figures.marks import add_points, bars_of, hover, positions
 from labkit.figures.theme import INK, ORANGE, SERIES, VERMILION, look_of, new, tier_name
+from labkit.roofline.proportions import wilson
 
 
 def ac_plane(
@@ -74,7 +74,7 @@ def by_position(items: Sequence[tuple[str, Sequence[int]]], *, title: str = "Whi
 
     items: (name, histogram); histogram[i] counts the verify steps that accepted exactly i drafts.
     """
-    from labkit.measure.metrics import by_position as rates
+    from labkit.measure.estimates import by_position as rates
 
     figure = new(
         title,
@@ -108,15 +108,6 @@ def by_position(items: Sequence[tuple[str, Sequence[int]]], *, title: str = "Whi
     figure.update_xaxes(dtick=1)
     figure.update_yaxes(range=[-0.03, 1.05], tickformat=".0%")
     return figure
-
-
-def wilson(hits: int, total: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's 95% interval of a proportion (E. B. Wilson, 1927)."""
-    if total == 0:
-        return 0.0, 1.0
-    p, n = hits / total, total
-    middle, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return max(0.0, (middle - half) / (1 + z * z / n)), min(1.0, (middle + half) / (1 + z * z / n))
 
 
 def cost_by_tokens(

@@ -1,1 +1,1 @@
-"""Measuring a running engine over HTTP: one streamed request, sessions of them, metrics and their intervals."""
+"""Measuring a running engine over HTTP: one streamed request, sessions of them, doubts and estimates."""

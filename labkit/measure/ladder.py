@@ -9,10 +9,10 @@ from threading import Event
 from labkit.engines import ladder, process
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput, LabError
-from labkit.measure import metrics, session
-from labkit.measure.stats import paired_ratio
+from labkit.measure import estimates, machine, session
 from labkit.params import Params
 from labkit.records import RunWriter
+from labkit.roofline import floors
 from labkit.workloads import load
 
 Progress = Callable[[str], None]
@@ -120,35 +120,27 @@ def _start(stack: ExitStack, name: str, config: EngineConfig, writer, progress, 
 
 
 def table(configs: dict[str, EngineConfig], rows: list[dict], *, seed: int = 0) -> list[dict]:
-    """One dict per rung: summary (metrics.summarise), ratios and why the ladder stops.
+    """One dict per rung: summary (estimates.summarise), ratios and why the ladder stops.
 
-    step      TPOT of the rung before / this one's over pairs of samples, with interval; None on the first
-    total     TPOT of the first rung / this one's
-    c, S      only with speculation, against the rung before: c = TPOT * a / TPOT without MTP (with its interval, the
-              accept length taken as exact), S = a / c
+    step      how many times faster than the rung before, with interval; None on the first
+    total     how many times faster than the first rung
+    c, S      only with speculation, against the rung before (labkit.measure.estimates); S is the step
     account   bytes of a plain step and the bandwidth that the TPOT amounts to, where the model's shape is known
     stop      the reason when this rung made TPOT worse; rungs after it have above_stop true
     """
     out: list[dict] = []
-    good = {name: [r for r in metrics.good(rows) if r["arm"] == name] for name in configs}
+    mine = {name: [r for r in rows if r["arm"] == name] for name in configs}
     stopped = False
     for name, config in configs.items():
         found = {"rung": name, "title": ladder.title(config, name), "above_stop": stopped}
-        found |= metrics.summarise([r for r in rows if r["arm"] == name], seed=seed)
+        found |= estimates.summarise(mine[name], seed=seed)
         before = out[-1]["rung"] if out else None
-        found["step"] = _ratio(good[before], good[name], seed) if before else None
-        found["total"] = _ratio(good[out[0]["rung"]], good[name], seed) if before else None
-        found["c"] = found["S"] = None
-        if before and config.speculative is not None and configs[before].speculative is None:
-            accept = found["accept_length"]["mean"] if found["accept_length"] else 1.0
-            # c = TPOT * a / plain TPOT, over the pairs: step is plain TPOT / TPOT.
-            found["c"] = {
-                "median": accept / found["step"]["median"],
-                "low": accept / found["step"]["high"],
-                "high": accept / found["step"]["low"],
-            }
-            found["S"] = metrics.speedup(accept, found["c"]["median"])
-        found["account"] = account(config, good[name])
+        step = estimates.compare(mine[name], mine[before], seed=seed) if before else None
+        total = estimates.compare(mine[name], mine[out[0]["rung"]], seed=seed) if before else None
+        found["step"], found["total"] = (x and x.speedup.as_dict() for x in (step, total))
+        drafts = step is not None and step.cost is not None
+        found["c"], found["S"] = (step.cost.as_dict(), step.speedup.as_dict()) if drafts else (None, None)
+        found["account"] = account(config, mine[name])
         found["stop"] = _stop(found, before)
         stopped = stopped or found["stop"] is not None
         out.append(found)
@@ -160,43 +152,28 @@ def account(config: EngineConfig, rows: list[dict]) -> dict | None:
 
     None with speculation (a round is not a step) and for a model whose config.json is not at hand.
     """
-    if config.speculative is not None or not rows:
+    if config.speculative is not None:
         return None
-    from labkit import catalog
-    from labkit.roofline.account import per_tensor
-
+    context = estimates.context(rows)
     try:
-        shape = catalog.load_config(config.model)
+        step = machine.account(config, context=context, model=config.model)
     except BadInput:
         return None
-    context = round(sum(r["prompt_tokens"] + r["output_tokens"] / 2 for r in rows) / len(rows))
-    head = "fp8" if config.fp8_lm_head else "fp32" if _fp32_weights(config) else "bf16"
-    step = per_tensor(shape, context=context, head=head)
-    spent = sum(r["latency_s"] - r["ttft_s"] for r in rows) / sum(map(metrics.decode_tokens, rows))
-    return {"step_bytes": step.total_bytes, "context": context, "head": head, "bytes_s": step.total_bytes / spent}
-
-
-def _fp32_weights(config: EngineConfig) -> bool:
-    # SGLang's flag changes the output's format and still reads BF16 weights; the pocket engine's reads FP32 ones.
-    return config.enable_fp32_lm_head and config.engine == "pocket"
-
-
-def _ratio(before: list[dict], after: list[dict], seed: int) -> dict:
-    first, second = ({(r["repeat"], r["index"]): r["tpot_s"] for r in rows} for rows in (before, after))
-    return paired_ratio(first, second, seed=seed).as_dict()
+    rate = floors.effective_bandwidth(step.total_bytes, estimates.estimate(rows).tpot.value)
+    return {"step_bytes": step.total_bytes, "context": context, "head": machine.head_of(config), "bytes_s": rate}
 
 
 def _stop(found: dict, before: str | None) -> str | None:
     """Why not to climb on: the whole interval says that this rung is slower than the one before."""
     step = found["step"]
-    if step is None or step["high"] >= 1:
+    if step is None or step["high"] is None or step["high"] >= 1:
         return None
     bounds = f"[{step['low']:.2f}, {step['high']:.2f}]"
     why = f"{found['rung']} makes TPOT worse than {before}: x{step['median']:.2f} {bounds}"
     if found["c"] is None:
         return why
-    accept = found["accept_length"]["mean"] if found["accept_length"] else 1.0
+    accept = found["accept_length"]["median"]
     why += f"; a round costs c = {found['c']['median']:.2f} plain steps and yields a = {accept:.2f} tokens"
-    if accept < 1.05:
+    if accept < estimates.NOTHING_ACCEPTED:
         why += " (no draft is accepted: check what the draft shares with the head, `labkit check`)"
     return why

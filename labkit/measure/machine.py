@@ -59,27 +59,27 @@ def model_of(params: "Params") -> str:
     )
 
 
+def head_of(config: EngineConfig) -> str:
+    """Format in which a configuration reads the LM head's weights: fp8, fp32 or bf16."""
+    if config.fp8_lm_head:
+        return "fp8"
+    # SGLang's flag changes the output's format and still reads BF16 weights; the pocket engine's reads FP32 ones.
+    return "fp32" if config.enable_fp32_lm_head and config.engine == "pocket" else "bf16"
+
+
 def account(config: EngineConfig, *, context: int, model: str, tokens: int = 1) -> "Account":
     """Bytes of one step under this configuration. tokens: positions that the step computes at once."""
-    from labkit import catalog
     from labkit.roofline.account import per_tensor
 
-    return per_tensor(
-        catalog.load_config(model),
-        context=context,
-        head="fp8" if config.fp8_lm_head else "bf16",
-        tokens=tokens,
-    )
+    return per_tensor(catalog.load_config(model), context=context, head=head_of(config), tokens=tokens)
 
 
 def round_bytes(config: EngineConfig, *, context: int, steps: int, tokens: int, model: str) -> Evidence:
     """Bytes of one draft-and-verify round: one verify step of `tokens` positions and `steps` draft passes."""
-    from labkit import catalog
     from labkit.roofline.account import draft_pass
 
     verify = account(config, context=context, tokens=tokens, model=model)
-    head = "fp8" if config.fp8_lm_head else "bf16"
-    draft = draft_pass(catalog.load_config(model), context=context, head=head)
+    draft = draft_pass(catalog.load_config(model), context=context, head=head_of(config))
     total = verify.total_bytes + steps * draft.total_bytes
     return derived(
         total,
@@ -96,7 +96,6 @@ def reported(result: str, metric: str) -> Evidence:
 
 def active_parameters(model: str) -> Evidence:
     """Parameters that one token uses, from the model's config (derived)."""
-    from labkit import catalog
     from labkit.roofline.account import simple
 
     found = catalog.load_config(model)

@@ -1,14 +1,16 @@
-"""What was measured on one arm, as evidence: medians with intervals, yields, and the bytes that belong to it."""
+"""What was measured on one arm, as evidence: the numbers of labkit.measure.estimates with their source."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
 from labkit.engines.config import EngineConfig
+from labkit.errors import BadInput
 from labkit.evidence import Evidence, Tier, measured, spec
-from labkit.measure import metrics
-from labkit.measure.stats import Interval, ratio_interval
-from labkit.params import Params
+from labkit.measure import estimates
+from labkit.measure.stats import Interval
+from labkit.params import Params, load_params
+from labkit.records import Run, read_run
 
 
 @dataclass
@@ -42,44 +44,51 @@ class Result:
     @cached_property
     def used(self) -> list[dict]:
         """The rows that count."""
-        return metrics.good([r for r in self.rows if r["repeat"] >= 0])
+        return estimates.counted([r for r in self.rows if r["repeat"] >= 0])
+
+    @cached_property
+    def estimates(self) -> estimates.Estimates:
+        """All numbers of this arm. Raises NoSamples when no row counts."""
+        return estimates.estimate([r for r in self.rows if r["repeat"] >= 0], seed=self.arm.params.seed)
 
     @cached_property
     def summary(self) -> dict:
-        """Medians, intervals and warnings (labkit.measure.metrics.summarise). Raises BadInput when no row counts."""
-        return metrics.summarise([r for r in self.rows if r["repeat"] >= 0], seed=self.arm.params.seed)
+        """The same, JSON-ready, with warnings (labkit.measure.estimates.summarise). Raises NoSamples."""
+        return estimates.summarise([r for r in self.rows if r["repeat"] >= 0], seed=self.arm.params.seed)
 
     @property
     def warnings(self) -> list[str]:
         return self.summary["warnings"]
 
-    def _evidence(self, key: str, unit: str) -> Evidence | None:
-        found = self.summary[key]
-        if found is None:
-            return None
-        return measured(found["median"], unit, self.source(found), found["low"], found["high"])
+    def _evidence(self, found: Interval, unit: str) -> Evidence:
+        return measured(found.value, unit, self.source(found), found.low, found.high)
 
-    def source(self, found: dict) -> str:
+    def source(self, found: Interval) -> str:
         """Where and how, for the evidence."""
         version = self.info.get("version", "")
         engine = f"{self.info.get('engine', self.arm.config.engine)} {version}".strip()
         when = f", {self.age}" if self.age else ""
-        return f"this lab, {engine}, arm {self.name}: {found['count']} requests in {found['repeats']} repeats{when}"
+        return f"this lab, {engine}, arm {self.name}: {found.count} requests in {found.repeats} repeats{when}"
 
     @cached_property
     def tpot(self) -> Evidence:
-        """Median time per output token, s, with its bootstrap interval."""
-        return self._evidence("tpot_s", "s")
+        """Time per output token, s: round time / a (labkit.measure.estimates)."""
+        return self._evidence(self.estimates.tpot, "s")
 
     @cached_property
     def ttft(self) -> Evidence:
         """Median time to the first token, s."""
-        return self._evidence("ttft_s", "s")
+        return self._evidence(self.estimates.ttft, "s")
 
     @cached_property
     def accept(self) -> Evidence | None:
-        """Median accept length a in tokens a verify step; None without speculation."""
-        return self._evidence("accept_length", "1")
+        """Accept length a in tokens per verify step; None without speculation."""
+        return self.estimates.accept and self._evidence(self.estimates.accept, "1")
+
+    @cached_property
+    def throughput(self) -> Evidence:
+        """Tokens/s of all requests together, without the time to the first token."""
+        return measured(self.estimates.throughput, "tok/s", self.source(self.estimates.tpot))
 
     @cached_property
     def histogram(self) -> list[int]:
@@ -90,55 +99,50 @@ class Result:
 
     @property
     def context(self) -> int:
-        """Mean tokens of context during decoding: the prompt and half of the output."""
-        rows = self.used
-        return round(sum(r["prompt_tokens"] + r["output_tokens"] / 2 for r in rows) / len(rows))
+        """Mean tokens of context during decoding."""
+        return estimates.context(self.used)
 
 
-def ratio(top: Result, bottom: Result, *, formula: str) -> Evidence:
-    """Median TPOT of one arm over that of another with a bootstrap interval of the ratio (derived).
-
-    Narrower than the quotient of two intervals, because both ends are rarely at their extremes together.
-    """
-    found = _interval(top, bottom, lambda row: row["tpot_s"])
-    inputs = (top.tpot, bottom.tpot)
-    return Evidence(
-        found.median, "1", Tier.DERIVED, "; ".join(i.source for i in inputs), found.low, found.high, formula, inputs
-    )
+def results_of(run: Run | str | Path) -> dict[str, Result]:
+    """The measured arms of a record by name. Raises BadInput for a directory without a record."""
+    run = run if isinstance(run, Run) else read_run(run)
+    out = {}
+    for described in run.meta["arms"]:
+        config = EngineConfig.from_dict(described["engine"])
+        params = load_params({**(described.get("load") or {}), "engine": config.as_dict()})
+        arm = Arm(described["name"], described.get("title", ""), config, params)
+        result = Result(arm, run.arm(arm.name), described.get("server_info", {}))
+        if result.used:
+            out[arm.name] = result
+    return out
 
 
 def cost(speculative: Result, plain: Result) -> Evidence:
-    """c: time of a round over the plain step of the same configuration, same load, same run."""
-    found = _interval(speculative, plain, lambda row: metrics.round_time(row["tpot_s"], row["accept_length"]))
-    return Evidence(
-        found.median,
-        "1",
-        Tier.DERIVED,
-        speculative.tpot.source,
-        found.low,
-        found.high,
-        "TPOT * a / TPOT plain",
-        (speculative.tpot, speculative.accept, plain.tpot),
-    )
+    """c: time of a round over the plain step of the same configuration, same load, same run (derived)."""
+    found = _against(speculative, plain).cost
+    if found is None:
+        raise BadInput("arms", f"{speculative.name} over {plain.name}", "an arm that drafts, over one that does not")
+    return _derived(found, "round time / plain step", speculative.tpot, speculative.accept, plain.tpot)
 
 
-def _interval(top: Result, bottom: Result, value: Callable[[dict], float]) -> Interval:
-    """Median of value(row) over the bottom arm's median TPOT; by pairs where the same requests ran on both arms."""
-    above, below = (sorted(r.used, key=lambda row: (row["repeat"], row["index"])) for r in (top, bottom))
-    keys = [[(row["repeat"], row["index"]) for row in rows] for rows in (above, below)]
-    return ratio_interval(
-        [value(row) for row in above],
-        [k for k, _ in keys[0]],
-        [row["tpot_s"] for row in below],
-        [k for k, _ in keys[1]],
-        paired=keys[0] == keys[1],
-        seed=bottom.arm.params.seed,
-    )
+def speedup(fast: Result, slow: Result, *, together: bool | None = None) -> Evidence:
+    """How many times faster one arm makes a token than another (derived): a / c where it drafts and the other not.
+
+    together: whether they took turns request by request; None tells it by the rows.
+    """
+    found = _against(fast, slow, together)
+    if found.cost is not None:
+        return _derived(found.speedup, "a / c", fast.accept, cost(fast, slow))
+    return _derived(found.speedup, f"TPOT of {slow.name} / TPOT of {fast.name}", slow.tpot, fast.tpot)
 
 
-def speedup(fast: Result, slow: Result) -> Evidence:
-    """How many times faster one arm decodes than another: TPOT slow over TPOT fast."""
-    return ratio(slow, fast, formula="TPOT of the slower / TPOT of the faster")
+def _against(result: Result, base: Result, together: bool | None = None) -> estimates.Comparison:
+    return estimates.compare(result.used, base.used, seed=base.arm.params.seed, together=together)
+
+
+def _derived(found: Interval, formula: str, *inputs: Evidence) -> Evidence:
+    sources = "; ".join(dict.fromkeys(i.source for i in inputs))
+    return Evidence(found.value, "1", Tier.DERIVED, sources, found.low, found.high, formula, inputs)
 
 
 def count(value: float, unit: str, what: str) -> Evidence:

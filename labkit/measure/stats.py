@@ -1,140 +1,105 @@
-"""Intervals that do not flatter: seeded bootstrap, clustered by repeat, and the spread between repeats beside it."""
+"""Intervals that do not flatter: seeded bootstrap, clustered by repeat, and none from fewer than three repeats."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from labkit.errors import BadInput
 
 DRAWS = 2000
+LEAST = 3  # repeats below which resampling them says nothing about what another run would show
+Statistic = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Median with a bootstrap interval. `repeats`: clusters behind it; `count`: values behind it.
+    """A value with its 95% bootstrap interval; low and high are None with fewer than LEAST repeats.
 
-    spread: (largest - smallest median of a repeat) / overall median, 0 with a single repeat. With one repeat the
-    interval only describes that one pass; within-run intervals understate what another run would show.
+    repeats: clusters behind it. count: samples behind it. spread: (largest - smallest value of a repeat) / value.
     """
 
-    median: float
-    low: float
-    high: float
+    value: float
+    low: float | None
+    high: float | None
     repeats: int
     count: int
-    spread: float
+    spread: float = 0.0
 
     def as_dict(self) -> dict:
-        return {
-            "median": self.median,
-            "low": self.low,
-            "high": self.high,
-            "repeats": self.repeats,
-            "count": self.count,
-            "spread": self.spread,
-        }
+        """JSON-ready; the value stands under `median`."""
+        found = asdict(self)
+        return {"median": found.pop("value"), **found}
 
 
-def median_interval(
-    values: Sequence[float], repeats: Sequence[int], *, seed: int = 0, level: float = 0.95, draws: int = DRAWS
-) -> Interval:
-    """Median of `values` with a bootstrap interval: repeats are drawn with replacement, then requests within each.
+def resample(repeats: Sequence[int], *, seed: int = 0, draws: int = DRAWS) -> np.ndarray:
+    """[draws, places] indices into the samples: as many repeats as there are, with replacement, then samples in each.
 
-    values, repeats: [n], the repeat that each value belongs to. Raises BadInput on empty or unequal input.
+    repeats: [n], the repeat of each sample. -1 marks a place that a smaller repeat leaves empty. Equal repeats and
+    seeds give equal draws, so that quantities computed from the same draws agree with each other.
     """
-    groups = _groups(values, repeats)
-    medians = [float(np.median(g)) for g in groups]
-    middle = float(np.median(np.concatenate(groups)))
+    repeats = np.asarray(repeats)
+    order = np.argsort(repeats, kind="stable")
+    _, first, size = np.unique(repeats[order], return_index=True, return_counts=True)
     rng = np.random.default_rng(seed)
-    drawn = _medians(groups, rng, draws)
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    spread = (max(medians) - min(medians)) / middle if middle else 0.0
-    return Interval(
-        middle, min(float(low), middle), max(float(high), middle), len(groups), sum(map(len, groups)), spread
-    )
+    chosen = rng.integers(0, len(first), (draws, len(first)))
+    within = rng.random((*chosen.shape, size.max())) * size[chosen][..., None]
+    at = order[np.minimum(first[chosen][..., None] + within.astype(int), len(order) - 1)]
+    at[np.arange(size.max()) >= size[chosen][..., None]] = -1
+    return at.reshape(draws, -1)
 
 
-def ratio_interval(
-    top: Sequence[float],
-    top_repeats: Sequence[int],
-    bottom: Sequence[float],
-    bottom_repeats: Sequence[int],
-    *,
-    paired: bool = False,
-    seed: int = 0,
-    level: float = 0.95,
-    draws: int = DRAWS,
-) -> Interval:
-    """median(top) / median(bottom) with a bootstrap interval, clustered by repeat.
-
-    Both sides are drawn anew and apart from each other; with `paired` together: values at the same place of top and
-    bottom were then measured side by side, so that what disturbed both does not widen the interval of their ratio.
-    Raises BadInput when paired sides have unlike repeats.
-    """
-    if paired and list(top_repeats) != list(bottom_repeats):
-        raise BadInput("repeats", list(bottom_repeats), "the same repeats in the same order on both sides of a pair")
-    over, under = _groups(top, top_repeats), _groups(bottom, bottom_repeats)
-    middle = float(np.median(np.concatenate(over)) / np.median(np.concatenate(under)))
-    rng = np.random.default_rng(seed)
-    # The same random numbers choose the same places on both sides.
-    other = np.random.default_rng(seed) if paired else rng
-    drawn = _medians(over, rng, draws) / _medians(under, other, draws)
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
-    repeats, count = min(len(over), len(under)), min(sum(map(len, over)), sum(map(len, under)))
-    return Interval(middle, min(float(low), middle), max(float(high), middle), repeats, count, 0.0)
+def take(values: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """values[at] with NaN at the places that are empty."""
+    return np.where(at < 0, np.nan, values[at])
 
 
-def paired_ratio(
-    top: dict[tuple[int, int], float],
-    bottom: dict[tuple[int, int], float],
-    *,
-    seed: int = 0,
-    level: float = 0.95,
-    draws: int = DRAWS,
-) -> Interval:
-    """Median of top / bottom over samples of the same (repeat, prompt), with its interval clustered by repeat.
+def median(values: np.ndarray) -> np.ndarray:
+    """Median along the last axis, NaN left out: faster than numpy.nanmedian on many short rows."""
+    values = np.sort(values, axis=-1)  # NaN goes to the end
+    count = (~np.isnan(values)).sum(axis=-1)[..., None]
+    ends = [np.take_along_axis(values, at, axis=-1)[..., 0] for at in ((count - 1) // 2, count // 2)]
+    return (ends[0] + ends[1]) / 2
 
-    For arms measured side by side: what disturbs the machine for a moment hits both samples of a pair and cancels.
-    Keys: (repeat, index). Raises BadInput when no key is common.
-    """
-    common = sorted(top.keys() & bottom.keys())
-    if not common:
-        raise BadInput("samples", 0, "at least one (repeat, prompt) measured on both sides")
-    ratios, repeats = [top[k] / bottom[k] for k in common], [k[0] for k in common]
-    return median_interval(ratios, repeats, seed=seed, level=level, draws=draws)
+
+def interval(value: float, drawn: np.ndarray, repeats: Sequence[int], spread: float = 0.0) -> Interval:
+    """The 95% interval of a value from its bootstrap draws, widened to hold the value itself."""
+    clusters = len(np.unique(np.asarray(repeats)))
+    low = high = None
+    if clusters >= LEAST:
+        low, high = np.quantile(drawn, [0.025, 0.975])
+        low, high = min(float(low), float(value)), max(float(high), float(value))
+    return Interval(float(value), low, high, clusters, len(repeats), spread)
+
+
+def median_interval(values: Sequence[float], repeats: Sequence[int], *, seed: int = 0) -> Interval:
+    """Median of `values` ([n]) with its interval clustered by `repeats` ([n]). BadInput on empty or unequal input."""
+    values, repeats = checked(values, repeats)
+    by_repeat = [float(np.median(values[repeats == r])) for r in np.unique(repeats)]
+    middle = float(np.median(values))
+    spread = (max(by_repeat) - min(by_repeat)) / middle if middle else 0.0
+    return interval(middle, median(take(values, resample(repeats, seed=seed))), repeats, spread)
+
+
+def checked(values: Sequence[float], repeats: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Both as arrays. Raises BadInput unless there is a finite value for each repeat and at least one."""
+    values, repeats = np.asarray(values, float), np.asarray(repeats)
+    if values.size == 0 or values.shape != repeats.shape:
+        raise BadInput("values", list(values.shape), "at least one value, and a repeat for each")
+    if not np.isfinite(values).all():
+        raise BadInput("values", "nan or inf", "finite numbers")
+    return values, repeats
+
+
+def text(found: dict, scale: float = 1.0, spec: str = ".3f") -> str:
+    """An Interval.as_dict for people: '1.234 [1.230, 1.240]', without brackets where there is no interval."""
+    value = format(found["median"] * scale, spec)
+    if found["low"] is None:
+        return value
+    return f"{value} [{format(found['low'] * scale, spec)}, {format(found['high'] * scale, spec)}]"
 
 
 def at_rank(values: Sequence[float], q: float) -> float:
     """The value at rank q of 0..1 among values, one that occurred and none in between; NaN of nothing."""
     values = sorted(values)
     return values[min(len(values) - 1, int(q * len(values)))] if values else float("nan")
-
-
-def _groups(values: Sequence[float], repeats: Sequence[int]) -> list[np.ndarray]:
-    values, repeats = np.asarray(values, float), np.asarray(repeats)
-    if values.size == 0 or values.shape != repeats.shape:
-        raise BadInput("values", list(values.shape), "at least one value, and a repeat for each")
-    if not np.isfinite(values).all():
-        raise BadInput("values", "nan or inf", "finite numbers")
-    return [values[repeats == r] for r in np.unique(repeats)]
-
-
-def _medians(groups: list[np.ndarray], rng: np.random.Generator, draws: int) -> np.ndarray:
-    """[draws] medians of resamples: as many groups as there are, with replacement, then values within each.
-
-    All draws at once, because panels ask for many intervals while a measurement runs.
-    """
-    sizes = np.array([len(g) for g in groups])
-    values = np.full((len(groups), sizes.max()), np.nan)
-    for row, group in zip(values, groups, strict=True):
-        row[: len(group)] = group
-    chosen = rng.integers(0, len(groups), (draws, len(groups)))
-    size = sizes[chosen][..., None]
-    within = (rng.random((*chosen.shape, values.shape[1])) * size).astype(int)
-    drawn = values[chosen[..., None], within]
-    drawn[np.arange(values.shape[1]) >= size] = np.nan  # a smaller group fills only its own places
-    drawn = np.sort(drawn.reshape(draws, -1), axis=1)  # nan goes to the end
-    count = size.sum(axis=(1, 2))
-    rows = np.arange(draws)
-    return (drawn[rows, (count - 1) // 2] + drawn[rows, count // 2]) / 2

@@ -10,10 +10,9 @@ from labkit.engines.ladder import RUNGS
 from labkit.errors import LabError
 from labkit.figures import decode, runs
 from labkit.figures.show import bundle, follow_theme
-from labkit.measure.results import Result, speedup
+from labkit.measure.results import Result, results_of, speedup
 from labkit.notebook import render as words
 from labkit.notebook.mode import is_live
-from labkit.notebook.widgets.compare import results_of
 from labkit.records import read_run
 
 
@@ -120,4 +119,4 @@ def _rung_of(r: Result) -> str | None:
 def _load(r: Result) -> str:
     load = r.arm.load
     length = f"{load['output_tokens']} tokens out" if load.get("output_tokens") else "own length"
-    return f"{load['workload']}, {length}, {r.summary['requests']} requests"
+    return f"{load['workload']}, {length}, {r.estimates.requests} requests"

@@ -27,6 +27,11 @@ def value(v: "Evidence | str") -> str:
     return v.quantity() if isinstance(v, Evidence) else v
 
 
+def span(v: Evidence, spec: str = ".3f") -> str:
+    """The interval in words, also when there is none."""
+    return "no interval yet" if v.low is None else f"interval {v.low:{spec}} to {v.high:{spec}}"
+
+
 def badge(v: "Evidence | str") -> str:
     return v.badge() if isinstance(v, Evidence) else ""
 

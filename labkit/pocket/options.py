@@ -27,8 +27,8 @@ class Options:
     speculative_*: all three numbers or none; topk 1 needs speculative_num_draft_tokens = steps + 1.
     simulate_acc_len: -1 off, else the mean accept length to force (1 .. steps + 1); the text is then not the model's.
     speculative_token_map: what a draft may propose: "0" (the whole vocabulary), or, besides the request's own tokens, a
-    count (the shipped model's most frequent ones) or the path of a JSON list of ids. A draft pass then reads fewer rows of
-    the LM head, an optimisation of its own: the text stays the model's, the accept length may fall.
+    count (the shipped model's most frequent ones) or the path of a JSON list of ids. A draft pass then reads fewer rows
+    of the LM head, an optimisation of its own: the text stays the model's, the accept length may fall.
     kernel_cache: folder for compiled kernels; None = $XDG_CACHE_HOME/labkit/kernels.
     """
 

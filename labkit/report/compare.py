@@ -1,8 +1,7 @@
 """Two runs side by side: first whether they may be compared at all, then by how much they differ."""
 
 from labkit.errors import BadInput
-from labkit.measure import metrics
-from labkit.measure.stats import ratio_interval
+from labkit.measure import estimates
 from labkit.records.reader import Run
 
 # Engine settings are what a comparison is about; these must be equal for it to mean anything.
@@ -55,7 +54,7 @@ def conditions(a: Run, b: Run, left: str, right: str) -> list[dict]:
         check(name, a.meta["parameters"].get(name), b.meta["parameters"].get(name))
     for name in _MACHINE:
         check(f"machine: {name}", *(r.meta.get("environment", {}).get(name) for r in (a, b)))
-    one, two = metrics.good(a.arm(left)), metrics.good(b.arm(right))
+    one, two = estimates.good(a.arm(left)), estimates.good(b.arm(right))
     check("model", *(_model(run, name) for run, name in ((a, left), (b, right))))
     infos = [run.described(name).get("server_info", {}) for run, name in ((a, left), (b, right))]
     check("engine", *(i.get("engine") for i in infos))
@@ -83,22 +82,17 @@ def changes(a: Run, b: Run, left: str, right: str) -> list[dict]:
 
 
 def compare(a: Run, b: Run, left: str, right: str, *, seed: int = 0) -> dict:
-    """TPOT and TTFT of both arms, ratio b / a with interval (above 1: b is slower). Raises NoSamples."""
-    one, two = metrics.good(a.arm(left)), metrics.good(b.arm(right))
+    """TPOT, TTFT and accept length of both arms, and B's times over A's with interval (above 1: B is slower).
+
+    The two were measured apart, so their samples make no pairs. Raises NoSamples.
+    """
+    one, two = a.arm(left), b.arm(right)
     out = {"a": left, "b": right}
-    for name in ("tpot_s", "ttft_s"):
-        out[name] = {
-            "a": metrics.summarise(a.arm(left), seed=seed)[name],
-            "b": metrics.summarise(b.arm(right), seed=seed)[name],
-            "ratio": ratio_interval(
-                [r[name] for r in two],
-                [r["repeat"] for r in two],
-                [r[name] for r in one],
-                [r["repeat"] for r in one],
-                seed=seed,
-            ).as_dict(),
-        }
-    out["accept_length"] = {"a": metrics.accept_length(one), "b": metrics.accept_length(two)}
+    sides = [estimates.summarise(rows, seed=seed) for rows in (one, two)]
+    for name in ("tpot_s", "ttft_s", "accept_length"):
+        out[name] = {"a": sides[0][name], "b": sides[1][name]}
+    slower = estimates.compare(one, two, seed=seed, together=False)
+    out["tpot_s"]["ratio"], out["ttft_s"]["ratio"] = slower.speedup.as_dict(), slower.ttft.as_dict()
     return out
 
 

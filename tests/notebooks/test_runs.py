@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from structure import outputs as outputs_of
 
-from labkit.measure import metrics
+from labkit.measure import estimates
 from labkit.records import read_run
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,7 @@ def check(name, document, tmp_path):
         # TPOT by its definition, from the row's own times.
         for r in rows:
             assert r["tpot_s"] == pytest.approx((r["latency_s"] - r["ttft_s"]) / (r["output_tokens"] - 1))
-        assert run.meta["summary"][arm]["tpot_s"] == pytest.approx(metrics.summarise(rows, seed=1)["tpot_s"])
+        assert run.meta["summary"][arm]["tpot_s"] == pytest.approx(estimates.summarise(rows, seed=1)["tpot_s"])
     same: dict[str, list[list[str]]] = {}
     for arm in arms:  # arms of one load got the same prompts
         asked = [r["prompt_sha256"] for r in sorted(run.arm(arm), key=lambda r: (r["repeat"], r["index"]))]
@@ -98,8 +98,8 @@ def test_first_light_leaves_record_notebook_and_report(tmp_path):
 def test_comparisons_on_the_engine(name, tmp_path):
     run = check(name, labkit_run([name], tmp_path, {name: CASES[name][0]}), tmp_path)
     if name == "06_silent_fallback":
-        broken = metrics.accept_length([r for r in run.arm("mtp, head broken") if r["repeat"] >= 0])
-        healthy = metrics.accept_length([r for r in run.arm("mtp, healthy") if r["repeat"] >= 0])
+        broken = estimates.accept_length([r for r in run.arm("mtp, head broken") if r["repeat"] >= 0])
+        healthy = estimates.accept_length([r for r in run.arm("mtp, healthy") if r["repeat"] >= 0])
         assert broken < 1.2 < healthy
     if name == "05_mtp":
         assert "distinct experts" in run.meta["summary"]

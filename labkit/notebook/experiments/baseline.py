@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 
 from labkit.engines import ladder
-from labkit.evidence import Evidence, measured
+from labkit.evidence import Evidence
 from labkit.figures import decode, runs
 from labkit.measure import machine
 from labkit.measure.results import Arm, Result
@@ -98,16 +98,15 @@ class Baseline(Experiment):
         if not found:
             return [("nothing measured yet", "", "press Run")]
         r = found[0]
-        spread = r.summary["tpot_s"]["spread"]
+        tpot = r.estimates.tpot
         lines: list[Line] = [
             (
                 "TPOT",
                 r.tpot,
-                f"median of {r.summary['requests']} requests in {r.summary['tpot_s']['repeats']} repeats;"
-                f" repeats differ by {spread:.1%}",
+                f"median of {tpot.count} requests in {tpot.repeats} repeats; repeats differ by {tpot.spread:.1%}",
             ),
             *self.guess_line(r),
-            ("decode throughput", measured(r.summary["decode_tok_s"], "tok/s", r.tpot.source), "all requests together"),
+            ("decode throughput", r.throughput, "all requests together"),
             ("TTFT", r.ttft, f"prompts of {_lengths(r)} tokens"),
         ]
         account = self.account(results)

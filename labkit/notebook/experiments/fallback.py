@@ -11,6 +11,7 @@ from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived
 from labkit.figures import decode, runs, speculation
 from labkit.measure import machine
+from labkit.measure.estimates import NOTHING_ACCEPTED
 from labkit.measure.results import Arm, Result, cost, count, speedup
 from labkit.notebook.experiment import Experiment, present, waiting
 from labkit.notebook.render import Line
@@ -18,7 +19,6 @@ from labkit.notebook.settings import Guess
 from labkit.roofline import speculation as law
 
 NAMES = ("plain", "mtp, healthy", "mtp, head broken")
-ALIVE = 1.05  # accept length that a draft must pass: the prefill's token alone lifts it a little above 1
 _COMPLAINT = re.compile(r"\b(error|warning|traceback|critical)\b", re.IGNORECASE)
 
 
@@ -112,8 +112,7 @@ class Fallback(Experiment):
         for r in found:
             lines.append((f"TPOT, {r.name}", r.tpot, r.arm.title))
             if r.accept is not None:
-                own = sum(row["output_tokens"] - 1 for row in r.used) / sum(row["verify_ct"] for row in r.used)
-                lines.append((f"accept length, {r.name}", r.accept, f"{own:.2f} without the token that prefill makes"))
+                lines.append((f"accept length, {r.name}", r.accept, "tokens per verify step, the prefill's left out"))
         if self.guessed is not None and len(found) == 3:
             lines.append(
                 ("your guess of the accept length", f"{self.guessed:g}", f"measured {found[2].accept.value:.2f}")
@@ -135,7 +134,11 @@ class Fallback(Experiment):
         for r in found[1:]:
             gain = speedup(r, found[0])
             out += [
-                (f"accept length above {ALIVE}, {r.name}", _says(r.accept, ALIVE), f"a = {r.accept.quantity()}"),
+                (
+                    f"accept length above {NOTHING_ACCEPTED}, {r.name}",
+                    _says(r.accept, NOTHING_ACCEPTED),
+                    f"a = {r.accept.quantity()}",
+                ),
                 (f"faster than without drafting, {r.name}", _says(gain, 1.0), f"{gain.quantity()} times plain"),
             ]
         return out
@@ -172,4 +175,4 @@ class Fallback(Experiment):
 
 
 def _says(value: Evidence, limit: float) -> str:
-    return "passes" if value.low > limit else "fails" if value.high < limit else "not shown"
+    return "passes" if value.above(limit) else "fails" if value.below(limit) else "not shown"

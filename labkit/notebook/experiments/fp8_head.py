@@ -123,12 +123,14 @@ class Fp8Head(Rungs):
     @staticmethod
     def held(gain: Evidence, predicted: Evidence) -> str:
         """Does the measured speed-up agree with its bytes?"""
-        span = f"{gain.low:.3f} to {gain.high:.3f}"
+        if gain.low is None:
+            return f"Bytes alone predict {predicted.value:.3f}; fewer than three repeats cannot test it."
+        bounds = f"{gain.low:.3f} to {gain.high:.3f}"
         if gain.low <= predicted.value <= gain.high:
-            return f"The measured interval {span} holds the {predicted.value:.3f} that bytes alone predict."
+            return f"The measured interval {bounds} holds the {predicted.value:.3f} that bytes alone predict."
         less = "less" if gain.value < predicted.value else "more"
         return (
-            f"The measured interval {span} does not hold the {predicted.value:.3f} that bytes alone predict: the FP8"
+            f"The measured interval {bounds} does not hold the {predicted.value:.3f} that bytes alone predict: the FP8"
             f" head brings {less} than its bytes say. Another read rate of the head and dearer arithmetic are"
             " candidates; this measurement does not tell them apart."
         )

@@ -110,7 +110,7 @@ class Kernels(Rungs):
         general, special = (measured(c, "s", "this lab: one start, empty kernel cache") for c in spent)
         more, saved = special - general, pair[0].tpot - pair[1].tpot
         lines: list[Line] = [("extra compiling of kernels", more, "one start each: small differences vary")]
-        if more.value > 0 and self.gain(results).low > 1:
+        if more.value > 0 and self.gain(results).above(1):
             tokens = f"{more.value / saved.value:,.0f} tokens"
             lines.append(("paid back after", tokens, "◇ derived: the extra compiling over the time saved a token"))
         return lines

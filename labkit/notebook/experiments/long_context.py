@@ -172,10 +172,10 @@ class LongContext(Experiment):
         (n, before), (m, after) = costs[0], costs[-1]
         moves = (
             "rises"
-            if after.low > before.high
+            if before.high is not None and after.above(before.high)
             else "falls"
-            if after.high < before.low
-            else "shows no change, because the intervals overlap,"
+            if before.low is not None and after.below(before.low)
+            else "shows no change, because the intervals overlap or are not known,"
         )
         return (
             f"c {moves} from {before.quantity()} at {_k(n)} to {after.quantity()} at {_k(m)}; by bytes it goes from"

@@ -12,7 +12,7 @@ from labkit.figures import decode, speculation
 from labkit.measure import experts, machine
 from labkit.measure.results import Arm, Result, cost, count, speedup
 from labkit.notebook.experiment import LOAD_SETTINGS, Experiment, present, waiting
-from labkit.notebook.render import Line
+from labkit.notebook.render import Line, span
 from labkit.notebook.settings import Guess, Setting
 from labkit.roofline import speculation as law
 
@@ -228,8 +228,8 @@ class Mtp(Experiment):
         everything = sorted([self.base(results), *self.drafted(results)], key=lambda r: r.tpot.value)
         first, second = everything[0], everything[1]
         gain = speedup(first, second)
-        sure = gain.low > 1
-        against = f"{gain.value:.3f} times as fast as {second.name}, interval {gain.low:.3f} to {gain.high:.3f}"
+        sure = gain.above(1)
+        against = f"{gain.value:.3f} times as fast as {second.name}, {span(gain)}"
         return first, against if sure else f"not told apart from {second.name}: {against}"
 
     def verdict(self, results: Mapping[str, Result]) -> list[str]:
@@ -239,18 +239,17 @@ class Mtp(Experiment):
         out = []
         for r in drafted:
             gain, c = speedup(r, base), cost(r, base)
-            if gain.high < 1:
+            if gain.below(1):
                 out.append(
                     f"{r.name} is slower than plain decoding: a = {r.accept.value:.2f} does not exceed c ="
                     f" {c.value:.2f}. Stop the ladder here for this load."
                 )
         best = max(drafted, key=lambda r: speedup(r, base).value)
         gain, c = speedup(best, base), cost(best, base)
-        if gain.low > 1:
+        if gain.above(1):
             out.append(
                 f"Drafting pays on this load: {best.name} yields a = {best.accept.value:.2f} tokens for c ="
-                f" {c.value:.2f} plain steps, {gain.value:.2f} times plain (interval {gain.low:.2f} to"
-                f" {gain.high:.2f})."
+                f" {c.value:.2f} plain steps, {gain.value:.2f} times plain ({span(gain, '.2f')})."
             )
         if len(drafted) > 2:
             out.append(
@@ -258,7 +257,7 @@ class Mtp(Experiment):
                 " little: measure it again before you rely on it."
             )
         out.append(
-            "With c taken from the same times, a / c equals the measured speed-up by definition. The law is tested by"
+            "The measured speed-up is a / c, with a and c from the same requests. The law is tested by"
             " c from bytes: what it misses is what bytes do not explain (sampling, arithmetic on several positions,"
             " experts that neighbouring tokens share)."
         )

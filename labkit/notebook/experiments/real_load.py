@@ -87,7 +87,7 @@ class RealLoad(Experiment):
             lines += [
                 (f"TPOT, {r.name}", r.tpot, r.arm.title),
                 (f"TTFT, {r.name}", r.ttft, ""),
-                (f"latency P50, {r.name}", measured(half.median, "s", of, half.low, half.high), "to the last token"),
+                (f"latency P50, {r.name}", measured(half.value, "s", of, half.low, half.high), "to the last token"),
                 (f"latency P95, {r.name}", measured(slow, "s", of), f"of {len(latencies)} requests"),
                 (f"mean output, {r.name}", measured(tokens, "tok", of), ""),
             ]

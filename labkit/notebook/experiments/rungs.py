@@ -10,7 +10,7 @@ from labkit.figures import decode, runs
 from labkit.measure import machine
 from labkit.measure.results import Arm, Result, speedup
 from labkit.notebook.experiment import Experiment, present, waiting
-from labkit.notebook.render import Line
+from labkit.notebook.render import Line, span
 from labkit.roofline import floors
 
 
@@ -71,21 +71,21 @@ class Rungs(Experiment):
         found = present(results, self.rungs)
         for slow, fast in zip(found, found[1:], strict=False):
             gain = speedup(fast, slow)
-            if gain.high < 1:
+            if gain.below(1):
                 return [
                     f"Stop here: {fast.name} makes a token slower than {slow.name} ({gain.value:.3f} times the speed,"
-                    f" interval {gain.low:.3f} to {gain.high:.3f}). Leave it off and go back to {slow.name}."
+                    f" {span(gain)}). Leave it off and go back to {slow.name}."
                 ]
         gain = self.gain(results)
         if gain is None:
             return []
         name, before = self.rungs[-1], self.rungs[-2]
-        if gain.low <= 1:
+        if not gain.above(1):
             return [
-                f"No gain is shown: the interval {gain.low:.3f} to {gain.high:.3f} holds 1. Measure again to narrow it"
-                " before climbing on."
+                f"No gain is shown: {gain.value:.3f} times the speed, {span(gain)}. Measure again to narrow it before"
+                " climbing on."
             ]
-        return [f"{name} is {gain.value:.3f} times as fast as {before} (interval {gain.low:.3f} to {gain.high:.3f})."]
+        return [f"{name} is {gain.value:.3f} times as fast as {before} ({span(gain)})."]
 
     def tpot_figure(
         self, results: Mapping[str, Result], predicted: Mapping[str, Sequence[tuple[str, Evidence]]] | None = None

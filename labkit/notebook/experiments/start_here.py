@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 
 from labkit.engines import ladder
-from labkit.evidence import Evidence, measured
+from labkit.evidence import Evidence
 from labkit.figures import decode, runs
 from labkit.measure.results import Arm, Result
 from labkit.notebook.experiment import COUNT, OUTPUT, REPEATS, WORKLOAD, Experiment, present, waiting
@@ -110,17 +110,20 @@ class StartHere(Experiment):
         if not found:
             return [("nothing measured yet", "", "press Run")]
         r = found[0]
-        speed = r.summary["decode_tok_s"]
         lines: list[Line] = [
             ("engine", f"{r.info.get('engine', '')} {r.info.get('version', '')}", f"started in {r.start_s or 0:.1f} s"),
             ("kernels", str(r.info.get("kernel_variant", "not said")), "chosen for this processor"),
             ("TPOT", r.tpot, "median time per output token"),
-            ("decode throughput", measured(speed, "tok/s", r.tpot.source), "all requests together"),
+            ("decode throughput", r.throughput, "all requests together"),
             ("TTFT", r.ttft, "time to the first token"),
         ]
         if self.guessed is not None:
             lines.append(
-                ("your guess", f"{self.guessed:g} tok/s", f"measured is {speed / self.guessed:.2f} times that")
+                (
+                    "your guess",
+                    f"{self.guessed:g} tok/s",
+                    f"{r.throughput.value / self.guessed:.2f} times that measured",
+                )
             )
         if self.sample[1]:
             lines += [

@@ -1,39 +1,20 @@
 """Lay an earlier record over the present results and compare the two."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ipywidgets as W
 
-from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput, LabError
 from labkit.evidence import Evidence
 from labkit.figures import decode, live
-from labkit.measure.results import Arm, Result, ratio
+from labkit.measure.results import Result, results_of, speedup
 from labkit.notebook import render as words
 from labkit.notebook.widgets import controls
-from labkit.params import load_params
-from labkit.records import read_run
 
 if TYPE_CHECKING:
     from labkit.notebook.panel import Panel
 
 NOTHING = "(none)"
-
-
-def results_of(directory: Path) -> dict[str, Result]:
-    """The measured arms of a record by name. Raises BadInput for a directory without a record."""
-    run = read_run(directory)
-    out = {}
-    for described in run.meta["arms"]:
-        config = EngineConfig.from_dict(described["engine"])
-        load = described.get("load") or {}
-        params = load_params({**load, "engine": config.as_dict()})
-        arm = Arm(described["name"], described.get("title", ""), config, params)
-        result = Result(arm, run.arm(arm.name), described.get("server_info", {}))
-        if result.used:
-            out[arm.name] = result
-    return out
 
 
 def compare(now: dict[str, Result], then: dict[str, Result]) -> list[words.Line]:
@@ -49,11 +30,11 @@ def compare(now: dict[str, Result], then: dict[str, Result]) -> list[words.Line]
             differing.append("engine settings")
         lines += [(f"{name}, now", new.tpot, ""), (f"{name}, earlier run", old.tpot, "")]
         if differing:
-            lines.append((f"{name}, now / earlier", "not compared", "conditions differ: " + ", ".join(differing)))
+            lines.append((f"{name}, TPOT now / earlier", "not compared", "conditions differ: " + ", ".join(differing)))
         else:
-            change: Evidence = ratio(new, old, formula="TPOT now / TPOT then")
-            same = change.low <= 1 <= change.high
-            lines.append((f"{name}, now / earlier", change, "no difference shown" if same else "they differ"))
+            change: Evidence = speedup(old, new, together=False)
+            differ = change.above(1) or change.below(1)
+            lines.append((f"{name}, TPOT now / earlier", change, "they differ" if differ else "no difference shown"))
     return lines
 
 

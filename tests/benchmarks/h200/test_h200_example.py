@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.h200 import speculation_fit as law
 from benchmarks.h200 import tables as campaign
+from labkit.measure import estimates
 
 FOLDER = Path(__file__).parents[3] / "outputs" / "examples" / "h200"
 
@@ -17,11 +17,11 @@ def record():
 
 
 def test_every_must_was_measured(record):
-    arms = law.arms(record.runs["1k"].rows, "h200")
+    arms = record.results["1k"]
     must = {"baseline", "kernels", "fp8-head", "mtp", "mtp a=1", "mtp a=2.68", "mtp a=3.9", "tensor-only-head"}
     assert must <= set(arms)
-    assert all(arms[n].requests == 10 and len(arms[n].starts) == 2 for n in must)
-    assert {"baseline", "kernels", "fp8-head"} <= set(law.arms(record.runs["32k"].rows, "h200"))
+    assert all(len(estimates.good(arms[n].rows)) == 10 and len({r["start"] for r in arms[n].used}) <= 2 for n in must)
+    assert {"baseline", "kernels", "fp8-head"} <= set(record.results["32k"])
     rows = record.runs["1k"].rows
     assert all(r["flush_status"] == 200 and r["cached_tokens"] == 0 for r in rows)
     sent = {a: {r["prompt_sha256"] for r in rows if r["arm"] == a and r["repeat"] >= 0} for a in must}
@@ -40,8 +40,8 @@ def test_bench_agrees_with_the_engine_s_own_benchmark_and_clock(record):
 
 
 def test_the_trap_is_slower_than_the_baseline_and_told_by_the_log(record):
-    arms = law.arms(record.runs["1k"].rows, "h200")
-    assert arms["tensor-only-head"].steady.value > 2 * arms["baseline"].steady.value
+    arms = record.results["1k"]
+    assert arms["tensor-only-head"].tpot.value > 2 * arms["baseline"].tpot.value
     checks = campaign.checks_table(record)
     trap = checks[checks.server == "tensor-only-head"].set_index("name").verdict
     assert trap["draft shares the head"] == "fail" and trap["FP8 head"] == "pass"
