@@ -54,7 +54,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or b"{}")
-        if self.path == "/flush_cache":
+        if self.path.partition("?")[0] == "/flush_cache":
             if Handler.busy:
                 Handler.busy -= 1
                 return self._json({}, 400)
