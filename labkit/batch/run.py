@@ -1,18 +1,20 @@
 """Run notebooks through papermill into one directory of outputs/, then write the report."""
 
+import json
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import nbformat
 
-from labkit.batch import schema
+from labkit.batch import reach, schema, watch
+from labkit.engines import turn
 from labkit.errors import BadInput, LabError
 from labkit.report import html as report
 
@@ -70,29 +72,33 @@ def run(
     *,
     over: dict[str, object] | None = None,
     cell_timeout_s: int = CELL_TIMEOUT_S,
+    wait_s: float = turn.WAIT_S,
     say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
 ) -> Run:
     """Execute each notebook with the given parameters (and `over` above all of them) and write `report.html`.
 
     Every value is checked before the first kernel starts (BadInput). A notebook that fails does not stop the next; its
-    file says so in `metadata.labkit`. Records land in `records/` of the run's directory; paths in
+    file says so in `metadata.labkit`. Where another run or lab measures on this machine, this one waits for its turn,
+    at most wait_s seconds (labkit.engines.turn.Busy). Records land in `records/` of the run's directory; paths in
     parameters count from the working directory, as they do for every other command.
     """
     names = schema.unknown(notebooks, {**given, **(over or {})})
     if names:
         raise BadInput("params", names[0], "a parameter of the lab or of " + ", ".join(n.stem for n in notebooks))
+    reach.check(notebooks, given, over or {})
     plans = [(n, schema.check_values(n, {**schema.for_notebook(n, given), **(over or {})})) for n in notebooks]
     stem = notebooks[0].stem if len(notebooks) == 1 else f"{len(notebooks)}-notebooks"
-    directory = _fresh(out_dir, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{stem}")
-    done = Run(directory)
-    for notebook, values in plans:
-        if "out_dir" in schema.parameters_of(notebook):
-            values = {**values, "out_dir": str(directory / "records")}
-        say(f"{notebook.stem}: started {datetime.now():%H:%M:%S}")
-        outcome = _execute(notebook, directory / notebook.name, values, cell_timeout_s)
-        say(f"{notebook.stem}: {outcome.status} after {outcome.seconds:.0f} s")
-        done.outcomes.append(outcome)
-    done.report = report.write(directory)
+    measures = any("engine" in schema.parameters_of(n) for n in notebooks)
+    with turn.turn(stem, wait_s, say) if measures else nullcontext():
+        done = Run(_fresh(out_dir, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{stem}"))
+        for notebook, values in plans:
+            if "out_dir" in schema.parameters_of(notebook):
+                values = {**values, "out_dir": str(done.directory / "records")}
+            say(f"{notebook.stem}: started {datetime.now():%H:%M:%S}")
+            outcome = _execute(notebook, done.directory / notebook.name, values, cell_timeout_s, wait_s)
+            say(f"{notebook.stem}: {outcome.status} after {outcome.seconds:.0f} s")
+            done.outcomes.append(outcome)
+    done.report = report.write(done.directory)
     return done
 
 
@@ -111,20 +117,23 @@ def _fresh(parent: Path, name: str) -> Path:
 
 
 @contextmanager
-def _headless() -> Iterator[None]:
-    """Kernels inherit this: no person is watching, also when this runs in a terminal of JupyterLab."""
-    before = os.environ.get("LABKIT_LIVE")
-    os.environ["LABKIT_LIVE"] = "0"
+def _headless(deaths: Path, wait_s: float) -> Iterator[None]:
+    """Kernels inherit this: no person is watching, also when this runs in a terminal of JupyterLab; and where to say
+    what died beside the last cell (labkit.batch.watch)."""
+    ours = {"LABKIT_LIVE": "0", watch.FILE: str(deaths.resolve()), turn.VARIABLE: str(wait_s)}
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["LABKIT_LIVE"]
-        else:
-            os.environ["LABKIT_LIVE"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
-def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int) -> Outcome:
+def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int, wait_s: float) -> Outcome:
     import papermill
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
@@ -132,8 +141,9 @@ def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int) -> O
     # Its warning about unknown parameters does not understand `int | None`; labkit.batch.schema has checked them.
     logging.getLogger("papermill").setLevel(logging.ERROR)
     began = time.monotonic()
+    deaths = target.with_suffix(".deaths")
     try:
-        with _headless():
+        with _headless(deaths, wait_s):
             papermill.execute_notebook(
                 str(source),
                 str(target),
@@ -142,19 +152,30 @@ def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int) -> O
                 language="python",
                 execution_timeout=cell_timeout_s,
                 progress_bar=False,
-                extra_arguments=["--IPKernelApp.log_level=ERROR"],
+                extra_arguments=["--IPKernelApp.log_level=ERROR", "--ext=labkit.batch.watch"],
                 stdout_file=sys.stderr,
                 stderr_file=sys.stderr,
             )
     except papermill.PapermillExecutionError as e:
-        outcome.status, outcome.error = "failed", f"cell {e.exec_count}: {e.ename}: {e.evalue}"
+        outcome.status, outcome.error = "failed", f"cell {e.exec_count}: {e.ename}: {e.evalue or _last_words(target)}"
     except CellTimeoutError:
         outcome.status, outcome.error = "timeout", f"a cell took longer than {cell_timeout_s} s"
     except DeadKernelError:
         outcome.status, outcome.error = "dead", "the kernel died (out of memory, or killed)"
     outcome.seconds = time.monotonic() - began
+    late = json.loads(deaths.read_text(encoding="utf-8")) if deaths.exists() else []
+    deaths.unlink(missing_ok=True)
+    if late and outcome.status == "ok":
+        outcome.status, outcome.error = "failed", "after its last cell: " + "; ".join(late)
     _finish(outcome)
     return outcome
+
+
+def _last_words(notebook: Path) -> str:
+    """The last line on stderr: an unknown magic raises nothing, it is only said there."""
+    outputs = [o for c in nbformat.read(notebook, as_version=4).cells for o in c.get("outputs", [])]
+    said = "".join(o.text for o in outputs if o.output_type == "stream" and o.name == "stderr").strip()
+    return said.rpartition("\n")[2]
 
 
 def _finish(outcome: Outcome) -> None:
@@ -162,6 +183,12 @@ def _finish(outcome: Outcome) -> None:
     if not outcome.path.exists():
         return
     nb = nbformat.read(outcome.path, as_version=4)
+    code = [c for c in nb.cells if c.cell_type == "code" and c.source.strip()]
+    if outcome.status == "ok" and any(c.execution_count is None for c in code):
+        # papermill takes sys.exit(0) for a success, and what was to follow, findings and checks, never ran.
+        last = max((c.execution_count or 0 for c in code), default=0)
+        outcome.status = "failed"
+        outcome.error = f"cell {last} ended the notebook (sys.exit or the like): the cells after it did not run"
     for cell in nb.cells:
         if cell.cell_type == "code":
             cell["outputs"] = [nbformat.from_dict(o) for o in report.merged(cell.outputs)]

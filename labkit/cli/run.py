@@ -15,6 +15,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--folder", default="notebooks", help="where the notebooks are")
     parser.add_argument("--timeout", type=int, default=3600, help="seconds that one cell may take")
+    wait = parser.add_mutually_exclusive_group()
+    wait.add_argument(
+        "--wait", type=float, default=3600, metavar="S", help="wait this long where another run measures (default 3600)"
+    )
+    wait.add_argument("--no-wait", dest="wait", action="store_const", const=0.0, help="refuse then, in one line")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -26,9 +31,8 @@ def main(args: argparse.Namespace) -> int:
     given = read_yaml(Path(args.params)) if args.params else {}
     over = {name: yaml.safe_load(value) for name, value in args.set}
     out_dir = Path(str({**given, **over}.get("out_dir", "outputs")))
-    done = runner.run(
-        runner.find(args.notebooks, Path(args.folder)), given, out_dir, over=over, cell_timeout_s=args.timeout
-    )
+    notebooks = runner.find(args.notebooks, Path(args.folder))
+    done = runner.run(notebooks, given, out_dir, over=over, cell_timeout_s=args.timeout, wait_s=args.wait)
     if args.json:
         print(json.dumps(_document(done), indent=1))
     else:

@@ -8,6 +8,7 @@ from labkit.engines import process
 from labkit.engines.attach import Attached
 from labkit.engines.config import EngineConfig
 from labkit.engines.process import EngineProcess, Event
+from labkit.engines.turn import notebook_of
 from labkit.errors import LabError
 
 SIDE_BY_SIDE = 8  # engines of one comparison that may be in memory together
@@ -30,17 +31,6 @@ def _usable(engine: Running, digest: str) -> bool:
 def engine_name(engine: Running) -> str:
     """An engine that is no arm of the panel at hand, for people."""
     return "an attached server" if isinstance(engine, Attached) else engine.config.engine
-
-
-def notebook_of(pid: int) -> str:
-    """The notebook behind a process, as far as its environment can be read."""
-    import psutil
-
-    try:
-        name = psutil.Process(pid).environ().get("JPY_SESSION_NAME", "")
-    except psutil.Error:
-        name = ""
-    return f"{name.rsplit('/', 1)[-1]} (process {pid})" if name else f"process {pid}"
 
 
 class Pool:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
+from labkit.engines import turn
 from labkit.figures.show import bundle, follow_theme, show
 from labkit.measure.pool import Pool, pool
 from labkit.measure.results import Arm
@@ -141,6 +142,7 @@ class Panel:
     def _run_headless(self) -> None:
         sweep = bool(self.experiment.sweep())
         blocks = self.blocks(sweep=sweep)
+        turn.wait_for_engines(turn.wait_s(), lambda text: print(text, flush=True))
         print(f"{self.experiment.name}: {self.forecast(blocks)}", flush=True)
         quarter = 0
         for progress in self.measure(blocks, self.writer()):

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import ipywidgets as W
 
 from labkit.engines.process import owner
+from labkit.engines.turn import notebook_of
 from labkit.errors import LabError
-from labkit.measure.pool import engine_name, notebook_of
+from labkit.measure.pool import engine_name
 from labkit.notebook import render as words
 from labkit.notebook.widgets import controls
 

@@ -1,0 +1,94 @@
+"""Headless measurements take turns: the second waits, with a word and a limit, until the machine is free."""
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from labkit.engines import owner
+from labkit.errors import LabError
+
+WAIT_S = 3600.0  # a full book of notebooks takes less
+VARIABLE = "LABKIT_WAIT_S"  # the limit for kernels that a headless run starts
+_POLL_S = 0.5
+
+Say = Callable[[str], None]
+
+
+class Busy(LabError):
+    """Somebody else measures on this machine, for longer than one was ready to wait."""
+
+
+def wait_s() -> float:
+    """How long a headless notebook waits for the engines: $LABKIT_WAIT_S, else an hour."""
+    try:
+        return float(os.environ[VARIABLE])
+    except (KeyError, ValueError):
+        return WAIT_S
+
+
+@contextmanager
+def turn(what: str, limit_s: float, say: Say) -> Iterator[None]:
+    """Hold the machine for a headless run; `what` is what others are told. Raises Busy after limit_s seconds (0: at
+    once) of waiting for another run or for a lab that owns engines."""
+    until = time.monotonic() + limit_s
+    with open(owner.runtime_dir() / "run.lock", "a+") as file:
+        _await(lambda: _locked(file), lambda: _other_run(file), until, limit_s, say)
+        file.truncate(0)
+        file.write(f"{os.getpid()} {what}")
+        file.flush()
+        wait_for_engines(limit_s, say, until)
+        yield
+
+
+def wait_for_engines(limit_s: float, say: Say, until: float | None = None) -> None:
+    """Return when no other lab owns engines on this machine. Raises Busy after limit_s seconds."""
+    until = time.monotonic() + limit_s if until is None else until
+    _await(lambda: (seen := owner.owner()) is None or seen.mine, _other_lab, until, limit_s, say)
+
+
+def _await(free: Callable[[], bool], who: Callable[[], str], until: float, limit_s: float, say: Say) -> None:
+    told = ""
+    while not free():
+        now = who()
+        if time.monotonic() >= until:
+            waited = f"waited {limit_s:g} s" if limit_s else "not waiting, as asked"
+            raise Busy(f"{now}; {waited}: two at once would measure each other. Run again when it is done")
+        if now != told:
+            say(f"{now}: waiting for it, at most {limit_s / 60:.0f} min (Ctrl-C ends the wait)")
+            told = now
+        time.sleep(_POLL_S)
+
+
+def _locked(file) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _other_run(file) -> str:
+    file.seek(0)
+    pid, _, what = file.read().partition(" ")
+    return f"another run measures on this machine (process {pid}: {what})" if pid else "another run begins here"
+
+
+def _other_lab() -> str:
+    seen = owner.owner()
+    if seen is None:
+        return "another lab is just ending"
+    where = f" at {seen.url}" if seen.url else ", which is starting"
+    return f"{notebook_of(seen.pid)} runs an engine{where}"
+
+
+def notebook_of(pid: int) -> str:
+    """The notebook behind a process, as far as its environment can be read."""
+    import psutil
+
+    try:
+        name = psutil.Process(pid).environ().get("JPY_SESSION_NAME", "")
+    except psutil.Error:
+        name = ""
+    return f"{name.rsplit('/', 1)[-1]} (process {pid})" if name else f"process {pid}"
