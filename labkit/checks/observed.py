@@ -1,11 +1,13 @@
 """What can be seen of a running server: its own description, its log, and a few requests of ours."""
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
+from labkit.checks.log import Log
 from labkit.engines.attach import get_json
+from labkit.engines.identify import Identity, identify
 from labkit.engines.server_info import allowed
 from labkit.errors import BadInput
 from labkit.measure import session
@@ -35,9 +37,20 @@ class Observed:
     rows: tuple[dict, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
 
+    @cached_property
+    def identity(self) -> Identity:
+        """Who serves, by several signs."""
+        return identify(self.info)
+
+    @cached_property
+    def proof(self) -> Log | None:
+        """The log, to be asked; None when nobody has it."""
+        return Log(self.log) if self.log is not None else None
+
     @property
-    def pocket(self) -> bool:
-        return self.info.get("engine") == "pocket"
+    def dummy(self) -> bool:
+        """Weights that were made up: no draft would be accepted, whatever is right or wrong."""
+        return self.info.get("load_format") == "dummy"
 
     @property
     def good(self) -> list[dict]:
@@ -49,7 +62,7 @@ class Observed:
         """Whether accept lengths are made up, by the description, the environment or the log."""
         told = self.info.get("simulate_acc_len")
         by_env = self.env.get("SGLANG_SIMULATE_ACC_LEN", "-1")
-        in_log = self.log is not None and ("SIMULATED" in self.log or "simulated accept length is now" in self.log)
+        in_log = self.proof is not None and self.proof.simulated
         return (isinstance(told, (int, float)) and told > 0) or _positive(by_env) or in_log
 
 
@@ -72,19 +85,9 @@ def observe(
             log = Path(log_path).read_text(encoding="utf-8", errors="replace")
         except OSError as e:
             raise BadInput("log", str(log_path), f"a readable file ({e.strerror})") from None
-    arm = session.Arm("probe", url, api_key)
-    rows = tuple(_sample(arm, _prompt(info, i), i) for i in range(requests))
+    arm = session.Arm("probe", url, api_key, draft_tokens=draft_tokens(info))
+    rows = tuple(session.sample(arm, _prompt(info, i), repeat=0, index=i) for i in range(requests))
     return Observed(info, log, rows, dict(env or {}))
-
-
-def _sample(arm: session.Arm, prompt: Prompt, index: int) -> dict:
-    """One row; a flush refused because another request still runs is tried again for two seconds."""
-    for _ in range(10):
-        row = session.sample(arm, prompt, repeat=0, index=index)
-        if row.get("flush_status") in (200, None):
-            break
-        time.sleep(0.2)
-    return row
 
 
 def first_position(rows: Sequence[dict]) -> float | None:
@@ -92,6 +95,12 @@ def first_position(rows: Sequence[dict]) -> float | None:
     histograms = [r["histogram"] for r in rows if r.get("histogram")]
     steps = sum(sum(h) for h in histograms)
     return 1 - sum(h[0] for h in histograms) / steps if steps else None
+
+
+def draft_tokens(info: dict) -> int | None:
+    """Tokens that a verify round can yield, by the server's description."""
+    told = info.get("speculative_num_draft_tokens")
+    return told if isinstance(told, int) and not isinstance(told, bool) and told > 0 else None
 
 
 def _prompt(info: dict, i: int) -> Prompt:

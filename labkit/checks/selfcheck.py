@@ -4,7 +4,8 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from labkit.checks.checks import FAIL, Check, configuration
+from labkit.checks.check import FAIL, Check
+from labkit.checks.checks import configuration
 from labkit.checks.observed import observe
 from labkit.engines import process
 from labkit.engines.config import EngineConfig, Speculative

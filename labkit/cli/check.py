@@ -8,7 +8,11 @@ HELP = "is each option in effect on a running server: asked, seen, where, verdic
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", required=True, help="address of the server, http://HOST:PORT")
-    parser.add_argument("--expect", required=True, help="what should be on: baseline, humming (kernels), fp8-head, mtp")
+    parser.add_argument(
+        "--expect",
+        required=True,
+        help="what should be on: baseline, humming (kernels), fp8-head, mtp, or drafting (any)",
+    )
     parser.add_argument("--log", help="the server's log file, for options that only a log proves")
     parser.add_argument(
         "--env",
