@@ -141,6 +141,8 @@ def sample(
         "workload": prompt.workload,
         "seed": prompt.seed,
         "prompt_sha256": prompt_digest(prompt),
+        "asked_sha256": _sha((prompt.text, prompt.input_ids)),
+        "temperature": prompt.sampling.get("temperature"),
         "status": "ok",
         "error": None,
         "started_unix": time.time(),
@@ -180,7 +182,8 @@ def sample(
     except client.RequestError as e:
         row["status"], row["error"] = "error", str(e)
     if any(d.kind == "speculative counts disagree" for d in found):
-        result.accept_length = None  # counts that contradict each other make no accept length
+        # Counts that contradict each other make no accept length; the doubt keeps what they were.
+        result.accept_length = result.verify_ct = None
     numbers = _numbers(result)
     if numbers["prompt_tokens"] is None:
         numbers["prompt_tokens"] = row["sent_tokens"] or 0
@@ -203,6 +206,10 @@ def _unflushed(status: int) -> str:
 def prompt_digest(prompt: Prompt) -> str:
     """12 hex digits of everything that is sent: prompt, sampling parameters, length."""
     sent = (prompt.text, prompt.input_ids, sorted(prompt.sampling.items()), prompt.max_new_tokens)
+    return _sha(sent)
+
+
+def _sha(sent: object) -> str:
     return hashlib.sha256(repr(sent).encode()).hexdigest()[:12]
 
 

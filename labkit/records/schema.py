@@ -13,6 +13,8 @@ COLUMNS = {
     "workload": "name of the load",
     "seed": "of the prompt and its sampling",
     "prompt_sha256": "digest of all that was sent; equal in every arm",
+    "asked_sha256": "digest of the prompt alone, without sampling and seed",
+    "temperature": "that was asked for",
     "prompt_tokens": "as the engine counted",
     "output_tokens": "as the engine counted (completion_tokens), else ids",
     "first_tokens": "tokens in the first event",
