@@ -1,7 +1,6 @@
 """`labkit doctor`: can this machine run the lab, and what does its memory sustain?"""
 
 import json
-import shutil
 import sys
 
 HELP = "this machine, its compiler, its GPU, the engines found, the memory bandwidth it sustains"
@@ -37,7 +36,6 @@ def main(args) -> int:
         print(f"system     {machine['system']}, Python {sys.version.split()[0]}")
         print(f"compiler   {compiler or 'none: install gcc or clang, or `pip install ziglang`'}")
         print(f"GPU        {', '.join(g['name'] for g in machine['gpus']) or 'none found'}")
-        print(f"Chrome     {_chrome() or 'none: figures are saved without a picture beside them'}")
         for name, state in engines.items():
             print(f"{name:10} {state}")
         print(f"memory     {bandwidth}\n           {bandwidth.source}")
@@ -58,8 +56,3 @@ def _engines() -> dict[str, str]:
     found = importlib.util.find_spec("sglang") is not None
     sglang = "installed" if found else "not installed (on a GPU host: pip install -e '.[sglang]')"
     return {"pocket": pocket, "sglang": sglang}
-
-
-def _chrome() -> str | None:
-    names = ("chromium", "google-chrome", "chrome", "chromium-browser")
-    return next((p for p in map(shutil.which, names) if p), None)

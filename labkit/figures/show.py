@@ -3,38 +3,30 @@
 import base64
 import json
 import os
-import threading
-import warnings
 from typing import Any
 
 import plotly.graph_objects as go
 
-from labkit.figures.theme import THEME_CSS, alt_of, for_paper
+from labkit.errors import LabError
+from labkit.figures.theme import THEME_CSS, alt_of
 
 PLOTLY_MIME = "application/vnd.plotly.v1+json"
-WIDTH = 900  # pixels, and no more: JupyterLab shows the picture unscaled until one points at it, and cuts what is wider
-_lock = threading.Lock()
-_server_started = False
+WIDTH = 900  # CSS pixels, and no more: JupyterLab shows the picture until plotly is there, and cuts what is wider
+SCALE = 1.5  # picture pixels in one of them: sharp on the screens of today, and still some 50 KB
 
 
-def png(figure: go.Figure, *, width: int = WIDTH, scale: float = 1.0) -> bytes:
-    """The figure on white as PNG bytes. Raises RuntimeError where no Chrome or Chromium is installed."""
-    global _server_started
-    import kaleido
+def png(figure: go.Figure, *, width: int = WIDTH, scale: float = SCALE) -> bytes:
+    """The figure on white as PNG bytes, made without a browser. Raises CannotDraw (labkit.figures.traces)."""
+    from labkit.figures import picture
 
-    with _lock, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        if not _server_started:  # one browser for the whole notebook: 0.2 s a picture instead of 3
-            kaleido.start_sync_server(silence_warnings=True)
-            _server_started = True
-        return for_paper(figure).to_image(format="png", width=width, height=figure.layout.height or 400, scale=scale)
+    return picture.png(figure, width=width, height=figure.layout.height or 400, scale=scale)
 
 
 def bundle(figure: go.Figure, *, picture: bool | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
     """MIME data and metadata of a figure: plotly's JSON, a PNG, and words.
 
-    picture None means: unless LABKIT_STATIC=0 (tests save the time). Without a browser for the PNG the words say
-    what is lost; nothing is raised.
+    picture None means: unless LABKIT_STATIC=0 (tests save the time). Where no PNG can be drawn the words say why, and
+    nothing is raised: a picture must not end a measurement.
     """
     alt = alt_of(figure)
     data: dict[str, Any] = {PLOTLY_MIME: json.loads(figure.to_json()), "text/plain": f"Figure: {alt}"}
@@ -43,13 +35,17 @@ def bundle(figure: go.Figure, *, picture: bool | None = None) -> tuple[dict[str,
         picture = os.environ.get("LABKIT_STATIC", "1") != "0"
     if picture:
         try:
-            data["image/png"] = base64.b64encode(png(figure)).decode()
-            metadata["image/png"] = {"alt": alt}
-        except RuntimeError:  # kaleido's ChromeNotFoundError is one
+            made = png(figure)
+        except Exception as e:
+            why = str(e) if isinstance(e, LabError) else f"{type(e).__name__}: {e}"
             data["text/plain"] += (
-                " [No Chrome or Chromium was found, so there is no picture beside the live figure: GitHub and other"
+                f" [There is no picture beside the live figure ({' '.join(why.split())[:200]}): GitHub and other"
                 " viewers that run no script show only this sentence.]"
             )
+        else:
+            data["image/png"] = base64.b64encode(made).decode()
+            high = int.from_bytes(made[20:24], "big") / SCALE  # a long legend makes it higher than the live figure
+            metadata["image/png"] = {"alt": alt, "width": WIDTH, "height": round(high)}
     return data, metadata
 
 

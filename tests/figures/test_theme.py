@@ -9,7 +9,7 @@ import pytest
 from labkit.evidence import Tier, measured, spec
 from labkit.figures import theme
 from labkit.figures.marks import add_points, hover
-from labkit.figures.show import PLOTLY_MIME, bundle, png
+from labkit.figures.show import PLOTLY_MIME, bundle
 
 
 def _luminance(colour: str) -> float:
@@ -95,21 +95,6 @@ def _figure() -> go.Figure:
 def test_the_bundle_has_live_figure_and_words():
     data, _ = bundle(_figure(), picture=False)
     assert json.dumps(data[PLOTLY_MIME]) and data["text/plain"] == "Figure: two points"
-
-
-def test_the_picture_is_a_png_with_alt_text():
-    data, metadata = bundle(_figure(), picture=True)
-    assert metadata["image/png"]["alt"] == "two points" and png(_figure())[:4] == b"\x89PNG"
-    assert "image/png" in data
-
-
-def test_without_a_browser_the_words_say_what_is_lost(monkeypatch):
-    def missing(*_, **__):
-        raise RuntimeError("no Chrome")
-
-    monkeypatch.setattr(go.Figure, "to_image", missing)
-    data, _ = bundle(_figure(), picture=True)
-    assert "image/png" not in data and "No Chrome" in data["text/plain"] and PLOTLY_MIME in data
 
 
 def test_theme_css_covers_both_themes_of_both_pages():
