@@ -8,11 +8,11 @@ import labkit
 ROOT = Path(labkit.__file__).parent
 # A room may import from those before it; `labkit/<name>.py` and `labkit/<name>/` are the same to this list.
 ROOMS = (
-    "errors units evidence fields catalog roofline workloads pocket engines params records measure checks figures "
-    "report notebook batch cli"
+    "errors waits units evidence fields catalog roofline workloads pocket engines params records measure checks "
+    "figures report notebook batch cli"
 ).split()
 # What the pocket engine, a program of its own, may take from the lab.
-POCKET_TAKES = {"errors"}
+POCKET_TAKES = {"errors", "waits"}  # waits: the standard library and errors, so that no compiler is waited for forever
 
 
 def _modules() -> dict[str, Path]:

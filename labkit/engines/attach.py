@@ -1,14 +1,19 @@
 """A server that somebody else started: the same face as an engine of ours, without the power to stop it."""
 
+import contextlib
+import http.client
 import json
 import os
-import urllib.error
-import urllib.request
+import socket
+import threading
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from labkit.engines.config import EngineConfig
 from labkit.engines.server_info import allowed
 from labkit.errors import BadInput, LabError
+
+LONGEST_ANSWER = 64 << 20  # bytes of a JSON document
 
 
 class Unreachable(LabError):
@@ -17,17 +22,48 @@ class Unreachable(LabError):
 
 def get_json(url: str, path: str, api_key: str | None = None, timeout_s: float = 10.0) -> dict:
     """GET a JSON document. Raises Unreachable with the reason."""
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    status, body = _get(url, path, {"Authorization": f"Bearer {api_key}"} if api_key else {}, timeout_s)
+    if status >= 300:
+        hint = " (set api_key_env to the variable that holds the key)" if status in (401, 403) else ""
+        raise Unreachable(f"{url}{path}: HTTP {status}{hint}")
     try:
-        with urllib.request.urlopen(urllib.request.Request(url + path, headers=headers), timeout=timeout_s) as answer:
-            return json.loads(answer.read() or b"{}")
-    except urllib.error.HTTPError as e:
-        hint = " (set api_key_env to the variable that holds the key)" if e.code in (401, 403) else ""
-        raise Unreachable(f"{url}{path}: HTTP {e.code}{hint}") from None
+        return json.loads(body or b"{}")
     except ValueError:
         return {}
-    except OSError as e:
-        raise Unreachable(f"{url}{path}: {getattr(e, 'reason', e)}") from None
+
+
+def _get(url: str, path: str, headers: dict[str, str], timeout_s: float) -> tuple[int, bytes]:
+    """(status, body), both within timeout_s altogether. A socket's own timeout begins anew with each byte, and a server
+    that sends one now and then could hold us for days; closing the connection under the reader ends that."""
+    parts = urlsplit(url)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Unreachable(f"{url}: not an address of the kind http://HOST:PORT")
+    late = threading.Event()
+    connection = kind(parts.hostname, parts.port, timeout=timeout_s)
+
+    def hang_up() -> None:
+        late.set()
+        with contextlib.suppress(OSError, AttributeError):  # not connected, or closed already
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(timeout_s, hang_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
+        answer = connection.getresponse()
+        body = answer.read(LONGEST_ANSWER)
+        if late.is_set():
+            raise TimeoutError
+        return answer.status, body
+    except (OSError, http.client.HTTPException) as e:
+        if late.is_set() or isinstance(e, TimeoutError):
+            raise Unreachable(f"{url}{path}: no whole answer within {timeout_s:g} s") from None
+        raise Unreachable(f"{url}{path}: {e or type(e).__name__}") from None
+    finally:
+        timer.cancel()
+        connection.close()
 
 
 def api_key(config: EngineConfig) -> str | None:

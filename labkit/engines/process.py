@@ -1,10 +1,10 @@
 """Start an engine, watch it come up, stop it for certain. One lab at a time owns engines (see owner.py)."""
 
 import atexit
+import contextlib
 import json
 import os
 import re
-import select
 import shlex
 import signal
 import socket
@@ -17,6 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
+import psutil
+
+from labkit import waits
 from labkit.engines import owner as ownership
 from labkit.engines import remote
 from labkit.engines.adapter import Launch, Phase, adapter
@@ -28,6 +31,7 @@ from labkit.errors import LabError
 
 GRACE_S = 10.0  # from SIGTERM to SIGKILL
 TAIL_LINES = 20
+WATCHER_S = 30.0  # for the watcher to read what to start, and to say that it has
 _PORT_BUSY = re.compile(r"address already in use|errno 98\b|port \d+ is (already )?in use", re.IGNORECASE)
 _PORT_TRIES = 3
 
@@ -131,10 +135,7 @@ class EngineProcess:
             try:
                 watch.wait(self._grace_s + 6.0)
             except subprocess.TimeoutExpired:
-                # The watcher hangs; its death makes the kernel kill the engine, and the group goes too.
-                _kill_group(self.pid)
-                watch.kill()
-                watch.wait(5.0)
+                _end_by_force(watch, self.pid)  # the watcher hangs, or somebody stopped it
             watch.stdout.close()
         _forget(self)
 
@@ -259,22 +260,27 @@ def _watcher(config, argv, env, log_path, key, grace_s) -> subprocess.Popen:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        bufsize=0,  # closing its standard input must never wait for it to read
         start_new_session=True,
     )
     try:
-        watch.stdin.write(json.dumps(spec).encode() + b"\n")
-        watch.stdin.flush()
+        line = json.dumps(spec).encode() + b"\n"
+        waits.write(watch.stdin.fileno(), line, "the process that watches the engine to read its task", WATCHER_S)
+    except waits.TookTooLong:
+        _end_by_force(watch, 0)
+        raise
     except OSError:
         pass  # it died at once; _pid reports it
     return watch
 
 
 def _pid(engine: EngineProcess) -> int:
-    out = engine._watch.stdout
-    readable, _, _ = select.select([out], [], [], 30.0)
-    words = out.readline().decode().split() if readable else []
+    """The engine's process id, as its watcher says it. Raises EngineFailed, TookTooLong."""
+    out = engine._watch.stdout.fileno()
+    words = waits.read_line(out, "the process that watches the engine to start it", WATCHER_S).decode().split()
     if len(words) != 2 or words[0] != "pid":
-        engine._watch.wait(5.0)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            engine._watch.wait(5.0)
         raise engine._failed("could not be started", "start")
     return int(words[1])
 
@@ -403,11 +409,21 @@ def _by_signal(code: int | None) -> str | None:
     return _SIGNALS.get(-code if code < 0 else code - 128)
 
 
-def _kill_group(pid: int) -> None:
+def _end_by_force(watch: subprocess.Popen, pid: int) -> None:
+    """SIGKILL to the watcher and to all that it started. pid: the engine's, 0 while the watcher has not said it."""
     try:
-        os.killpg(pid, 9)
-    except (ProcessLookupError, PermissionError):
-        pass
+        family = psutil.Process(watch.pid).children(recursive=True)
+    except psutil.Error:
+        family = []
+    waits.kill_group(pid)
+    watch.kill()
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+    try:
+        watch.wait(5.0)
+    except subprocess.TimeoutExpired:
+        raise waits.TookTooLong(f"process {watch.pid}, which watches an engine, to die of SIGKILL", 5.0) from None
 
 
 _running: list[EngineProcess] = []

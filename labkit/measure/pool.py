@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from labkit import waits
 from labkit.engines import process
 from labkit.engines.attach import Attached
 from labkit.engines.config import EngineConfig
@@ -11,6 +12,8 @@ from labkit.engines.process import EngineProcess, Event
 from labkit.engines.turn import notebook_of
 from labkit.errors import LabError
 
+START_S = 3600.0  # two cold starts of a large model on a GPU
+STOP_S = 30.0
 SIDE_BY_SIDE = 8  # engines of one comparison that may be in memory together
 Running = EngineProcess | Attached
 
@@ -43,8 +46,8 @@ class Pool:
 
     def running(self) -> list[Running]:
         """Engines that are alive now, oldest first."""
-        with self._lock:
-            return [e for digest, e in self._running.items() if _usable(e, digest)]
+        # Without the lock: a page that asks must not wait for the start of an engine.
+        return [e for digest, e in list(self._running.items()) if _usable(e, digest)]
 
     def get(self, config: EngineConfig) -> Running | None:
         """The running engine of exactly this configuration, None when there is none."""
@@ -63,7 +66,7 @@ class Pool:
 
         Raises what labkit.engines.process.start raises: EngineFailed with the last log lines, Owned with the other lab.
         """
-        with self._lock:
+        with waits.holding(self._lock, "another panel of this kernel to start its engines", START_S):
             wanted = [c.digest() for c in configs]
             for digest in [d for d in self._running if d not in wanted]:
                 self._running.pop(digest).stop()
@@ -106,7 +109,7 @@ class Pool:
 
     def stop(self) -> None:
         """Stop every engine of ours; attached servers stay."""
-        with self._lock:
+        with waits.holding(self._lock, "a start to end that is under way (Cancel ends it)", STOP_S):
             for engine in self._running.values():
                 engine.stop()
             self._running.clear()

@@ -4,7 +4,6 @@ import ctypes
 import hashlib
 import json
 import os
-import subprocess
 import tempfile
 import threading
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from labkit import waits
 from labkit.errors import BadInput, LabError
 from labkit.evidence import Evidence, measured
 
@@ -22,6 +22,7 @@ LEAST_BYTES = 256 << 20
 BLOCK = 1 << 20
 PLACES = 3  # allocations: where memory lies can make a fifth of its speed
 PASSES = 8  # undisturbed passes wanted of each
+PASSES_S = 120.0  # for PASSES passes; they take one second on a slow machine
 ROUNDS = 6  # tries of PASSES each to get them on a machine that others use
 CLEAN = 0.97  # CPU time / wall time of a pass from which on nobody else had the core
 FRESH_S = {"wall": 24 * 3600.0, "cpu": 600.0}  # a probe of a busy machine is soon tried again
@@ -181,17 +182,28 @@ def _with_numpy(size: int, threads: int) -> tuple[np.ndarray, np.ndarray, bool |
 
 
 def _at_once(work, threads: int) -> None:
-    gate = threading.Barrier(threads)
+    """work(i) in each thread, begun together. Raises LabError when one of them failed, TookTooLong."""
+    gate, failed = threading.Barrier(threads, timeout=PASSES_S), []
 
     def body(i: int) -> None:
-        gate.wait()
-        work(i)
+        try:
+            gate.wait()
+            work(i)
+        except Exception as e:
+            gate.abort()  # those that wait for this one go home
+            failed.append(e)
 
-    workers = [threading.Thread(target=body, args=(i,)) for i in range(threads)]
-    for w in workers:
-        w.start()
-    for w in workers:
-        w.join()
+    workers = [threading.Thread(target=body, args=(i,), daemon=True) for i in range(threads)]
+    try:
+        for w in workers:
+            w.start()
+    except RuntimeError as e:  # no more threads for this user
+        gate.abort()
+        raise LabError(f"the bandwidth probe could not start {threads} threads: {e}") from None
+    waits.join(workers, "the bandwidth probe's reading threads", 2 * PASSES_S)
+    if failed:
+        first = next((e for e in failed if not isinstance(e, threading.BrokenBarrierError)), failed[0])
+        raise LabError(f"a reading thread of the bandwidth probe failed: {type(first).__name__}: {first}")
 
 
 def _library() -> ctypes.CDLL:
@@ -217,7 +229,11 @@ def _library() -> ctypes.CDLL:
 def _compile(rest: list[str]) -> None:
     from labkit.pocket.build import find_compiler
 
-    done = subprocess.run([*find_compiler(), *FLAGS, *rest], capture_output=True, text=True, check=False)
+    argv = [*find_compiler(), *FLAGS, *rest]
+    try:
+        done = waits.run(argv, what="the compiler of the bandwidth probe", timeout_s=waits.COMPILE_S)
+    except OSError as e:
+        raise LabError(f"the bandwidth probe could not be compiled: {argv[0]}: {e.strerror or e}") from None
     if done.returncode:
         raise LabError(f"the bandwidth probe could not be compiled: {done.stderr.strip()[:300]}")
 

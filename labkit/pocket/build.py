@@ -1,5 +1,6 @@
 """Kernels compiled at run time for this machine and this model, and kept in a private folder of the user's cache."""
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -7,7 +8,6 @@ import platform
 import shlex
 import shutil
 import stat
-import subprocess
 import sys
 import tempfile
 import time
@@ -15,12 +15,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from labkit import waits
 from labkit.errors import BadInput, LabError
 from labkit.pocket import binding
 from labkit.pocket.loader import ModelConfig
 from labkit.pocket.options import Options
 
 SOURCES = Path(__file__).parent / "kernels"
+VERSION_S = 30.0
 FLAGS = {
     "avx512": ["-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"],
     "avx2": ["-mavx2", "-mfma"],
@@ -91,8 +93,8 @@ def find_compiler() -> list[str]:
     for name in ("cc", "gcc", "clang"):
         if path := shutil.which(name):
             return [path]
-    probe = subprocess.run([sys.executable, "-m", "ziglang", "version"], capture_output=True, check=False)
-    if probe.returncode == 0:
+    argv = [sys.executable, "-m", "ziglang", "version"]
+    if waits.run(argv, what="zig to say its version", timeout_s=VERSION_S).returncode == 0:
         return [sys.executable, "-m", "ziglang", "cc"]
     raise LabError(NO_COMPILER)
 
@@ -180,17 +182,15 @@ def _compile(compiler: list[str], arguments: list[str], path: Path, name: str) -
     handle, partial = tempfile.mkstemp(suffix=".so", dir=path.parent)
     os.close(handle)
     began = time.perf_counter()
-    done = subprocess.run(
-        [*compiler, *arguments, "-o", partial],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        os.unlink(partial)
-        raise LabError(f"compiling {name} with {' '.join(compiler)} failed: {done.stdout.strip()[-600:]}")
-    os.replace(partial, path)
+    command = [*compiler, *arguments, "-o", partial]
+    try:
+        done = waits.run(command, what=f"the compiler of {name}", timeout_s=waits.COMPILE_S, merged=True)
+        if done.returncode:
+            raise LabError(f"compiling {name} with {' '.join(compiler)} failed: {done.stdout.strip()[-600:]}")
+        os.replace(partial, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(partial)
     return time.perf_counter() - began
 
 
@@ -198,7 +198,8 @@ def compile_units(
     compiler: list[str], wanted: dict[str, list[str]], folder: Path
 ) -> tuple[dict[str, Path], dict[str, float]]:
     """Build what the cache lacks, side by side. -> library path and seconds (0.0 = cached) of each unit."""
-    version = subprocess.run([*compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    what = f"{' '.join(compiler)} to say its version"
+    version = waits.run([*compiler, "--version"], what=what, timeout_s=VERSION_S).stdout
     wanted = {name: spelled(compiler, arguments) for name, arguments in wanted.items()}
     paths = {name: folder / f"{name}-{digest([*compiler, *words], version)}.so" for name, words in wanted.items()}
     with ThreadPoolExecutor() as pool:
@@ -207,7 +208,11 @@ def compile_units(
             for name, words in wanted.items()
             if not paths[name].exists()
         }
-    return paths, {name: running[name].result() if name in running else 0.0 for name in wanted}
+        try:
+            return paths, {name: running[name].result() if name in running else 0.0 for name in wanted}
+        except BaseException:
+            waits.end_running()
+            raise
 
 
 def load_library(path: Path) -> ctypes.CDLL:

@@ -4,8 +4,9 @@ import importlib.metadata
 import os
 import platform
 import shutil
-import subprocess
 from pathlib import Path
+
+from labkit import waits
 
 PACKAGES = ("labkit", "numpy", "pandas", "plotly", "papermill", "jupyterlab", "tokenizers", "uvicorn", "sglang")
 _GPU_FIELDS = (
@@ -105,8 +106,8 @@ def gpus() -> list[dict]:
 
 def _run(argv: list[str]) -> str | None:
     try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+        done = waits.run(argv, what=argv[0], timeout_s=10)
+    except (OSError, waits.TookTooLong):
         return None
     return done.stdout if done.returncode == 0 else None
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from labkit import waits
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
 from labkit.records.reader import read_rows
@@ -98,8 +99,6 @@ class Store:
 
 @contextmanager
 def _locked(path: Path):
-    import fcntl
-
     with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        waits.flock(file, f"the lock of the kept measurements ({path})")
         yield

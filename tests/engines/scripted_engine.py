@@ -17,6 +17,7 @@ parser.add_argument("--api-key")
 parser.add_argument("--say", action="append", default=[], help="log lines before the ready line")
 parser.add_argument("--die", type=int, help="exit code, after the lines")
 parser.add_argument("--hang", action="store_true", help="never become ready")
+parser.add_argument("--chatter", action="store_true", help="log for ever and never become ready")
 parser.add_argument("--stubborn", action="store_true", help="ignore SIGTERM")
 parser.add_argument("--kid", help="file for the pid of a child that leaves the session and ignores SIGTERM")
 parser.add_argument("--mark", help="file that SIGTERM writes to: a clean end")
@@ -34,6 +35,10 @@ elif args.mark:
 
     signal.signal(signal.SIGTERM, clean)
 print(f"server_args=ServerArgs(api_key='{args.api_key}', port={args.port})")
+if args.chatter:
+    while True:
+        print("still busy", flush=True)
+        time.sleep(0.005)
 print("seen", os.environ.get("SCRIPTED_VALUE"), flush=True)
 for line in args.say:
     print(line, flush=True)

@@ -1,14 +1,19 @@
 """Starting, watching and stopping, against a scripted child process."""
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import psutil
 import pytest
 
 from labkit.engines import process
+from labkit.engines.attach import Unreachable, get_json
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput, LabError
 
@@ -209,3 +214,73 @@ def test_a_key_that_is_not_set(tmp_path, scripted):
 def test_an_adapter_that_would_record_a_secret_is_stopped(tmp_path, scripted):
     with pytest.raises(LabError, match="SGLANG_API_KEY"):
         start(tmp_path, scripted(env={"SGLANG_API_KEY": "x"}))
+
+
+# --- the process between lab and engine stops or never speaks
+
+NEVER_SPEAKS = """
+import os, signal, sys, types
+from labkit.engines import process
+from labkit.engines.adapter import Launch, Phase
+from labkit.engines.config import EngineConfig
+
+real = process.subprocess.Popen
+def stopped(*args, **more):
+    child = real(*args, **more)
+    os.kill(child.pid, signal.SIGSTOP)  # before it has read its task
+    print(child.pid, flush=True)
+    return child
+process.subprocess.Popen = stopped
+process.WATCHER_S = 1.0
+launcher = types.SimpleNamespace(
+    PICKS_PORT=True, PHASES=[Phase("serve", "ready", 60.0)], command=lambda c, p: Launch(["sleep", "1000"], {})
+)
+try:
+    process.start(EngineConfig(), sys.argv[1], launcher=launcher, grace_s=0.2)
+except process.LabError as e:
+    print(e)
+print("the lab lives", flush=True)
+"""
+
+
+def test_a_watcher_that_never_speaks_takes_nobody_with_it(tmp_path, is_gone):
+    """Stopping its engine once killed process group 0: the lab's own."""
+    lab = subprocess.run(
+        [sys.executable, "-c", NEVER_SPEAKS, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        start_new_session=True,  # a group of its own, so that a fault would not kill these tests
+        env={**os.environ, "PYTHONPATH": str(Path(process.__file__).parents[2])},
+    )
+    pid, *said = lab.stdout.splitlines()
+    assert said == [
+        "waited 1 s for the process that watches the engine to start it, and it did not come",
+        "the lab lives",
+    ], lab.stderr
+    assert lab.returncode == 0 and is_gone(int(pid))
+
+
+def test_stopping_ends_engine_and_kids_when_the_watcher_was_stopped(tmp_path, scripted, is_gone):
+    engine = start(tmp_path, scripted("--stubborn", "--kid", str(tmp_path / "kid")), grace_s=0.2)
+    kid = int((tmp_path / "kid").read_text())
+    os.kill(engine._watch.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    engine.stop()
+    assert time.monotonic() - began < 60
+    assert is_gone(engine._watch.pid) and is_gone(engine.pid) and is_gone(kid)
+    assert not [e for e in process._running if e is engine]
+
+
+def test_an_engine_that_is_stopped_in_mid_answer_is_said_to_be_silent(tmp_path, scripted):
+    with start(tmp_path, scripted(), grace_s=0.5) as engine:
+        psutil.Process(engine.pid).suspend()
+        with pytest.raises(Unreachable, match="no whole answer within 1 s"):
+            get_json(engine.url, "/server_info", timeout_s=1.0)
+        assert engine.alive  # it is: somebody stopped it
+
+
+def test_an_engine_that_talks_and_never_becomes_ready_is_given_up(tmp_path, scripted):
+    launcher = scripted("--chatter", timeout_s=1.0)
+    with pytest.raises(process.EngineFailed, match=r'"load weights" took longer than 1 s'):
+        start(tmp_path, launcher, grace_s=0.5)

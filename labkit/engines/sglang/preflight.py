@@ -4,12 +4,12 @@ Advice comes as notices; only flags that this card is known to refuse are taken 
 """
 
 import os
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from labkit import waits
 from labkit.engines.config import EngineConfig
 
 RELEASE = "0.5.23"  # whose names, flags and traps the lab knows
@@ -57,10 +57,10 @@ def gpu() -> Gpu | None:
         "--format=csv,noheader,nounits",
     ]
     try:
-        out = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
+        done = waits.run(command, what="nvidia-smi", timeout_s=20)
+    except (OSError, waits.TookTooLong):
         return None
-    return parse(out, _system_memory())
+    return parse(done.stdout, _system_memory()) if done.returncode == 0 else None
 
 
 def parse(text: str, system_memory: float) -> Gpu | None:

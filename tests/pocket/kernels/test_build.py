@@ -80,8 +80,8 @@ def test_a_library_that_others_may_write_is_not_loaded(tmp_path):
 def test_no_compiler(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    gone = subprocess.CompletedProcess([], 1, b"", b"No module named ziglang")
-    monkeypatch.setattr(build.subprocess, "run", lambda *a, **k: gone)
+    gone = subprocess.CompletedProcess([], 1, "", "No module named ziglang")
+    monkeypatch.setattr(build.waits, "run", lambda *a, **k: gone)
     with pytest.raises(LabError) as caught:
         build.find_compiler()
     assert "apt install gcc" in str(caught.value) and "pip install ziglang" in str(caught.value)
@@ -91,7 +91,7 @@ def test_no_compiler(tmp_path, monkeypatch):
 def test_ziglang_is_the_last_resort(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(build.subprocess, "run", lambda *a, **k: subprocess.CompletedProcess([], 0, b"0.13.0", b""))
+    monkeypatch.setattr(build.waits, "run", lambda *a, **k: subprocess.CompletedProcess([], 0, "0.13.0", ""))
     assert build.find_compiler() == [sys.executable, "-m", "ziglang", "cc"]
 
 
