@@ -54,10 +54,7 @@ def read_run(directory: str | Path) -> Run:
         raise BadInput("run", str(path), "valid JSON") from None
     if not isinstance(meta, dict) or not isinstance(meta.get("schema"), int) or meta["schema"] > schema.SCHEMA:
         raise BadInput("run schema", meta.get("schema") if isinstance(meta, dict) else None, f"at most {schema.SCHEMA}")
-    log, table = directory / schema.LOG, directory / schema.TABLE
-    if not log.exists() and table.exists():  # a committed example may carry the table alone
-        return Run(directory, meta, _from_table(table))
-    return Run(directory, meta, read_rows(log))
+    return Run(directory, meta, read_rows(directory / schema.LOG))
 
 
 def read_rows(path: Path) -> list[dict]:
@@ -97,16 +94,3 @@ def _dtype(name: str, rows: list[dict]) -> str:
         return "object" if len(values) < len(rows) else "bool"
     whole = all(isinstance(v, int) for v in values) and len(values) == len(rows)
     return "int64" if whole else "float64"
-
-
-def _from_table(path: Path) -> list[dict]:
-    import pandas as pd
-
-    rows = pd.read_parquet(path).to_dict("records")
-    return [{k: _plain(v) for k, v in row.items()} for row in rows]
-
-
-def _plain(value: object) -> object:
-    if hasattr(value, "tolist"):  # arrays of a list column, NumPy scalars
-        value = value.tolist()
-    return None if isinstance(value, float) and value != value else value

@@ -3,7 +3,6 @@
 SCHEMA = 1
 META = "run.json"
 LOG = "requests.jsonl"
-TABLE = "requests.parquet"
 
 # One row per request. Times in s, started_unix in s since 1970; repeat -1 is warm-up.
 COLUMNS = {

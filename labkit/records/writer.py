@@ -1,5 +1,6 @@
 """Write a run so that nothing measured is lost: every row is on disk before the next request starts."""
 
+import contextlib
 import json
 import os
 import re
@@ -16,11 +17,12 @@ _ROOT = str(Path(__file__).resolve().parents[2])
 
 
 class RunWriter:
-    """One run directory. Use as a context manager: leaving it writes the table and the end status.
+    """One run directory. Use as a context manager: leaving it writes the end status.
 
     directory   created; refused when it already holds a run (records are never overwritten)
     parameters  JSON-ready parameters, at measurement time
-    Files: run.json (replaced atomically), requests.jsonl (append-only, fsync per row), requests.parquet (finish).
+    Files: run.json (replaced atomically), requests.jsonl (append-only, fsync per row).
+    Raises NoRoom when the disk takes no more; every row before that one is kept.
     """
 
     def __init__(self, directory: str | Path, parameters: dict, *, label: str = "", seeds: dict | None = None):
@@ -67,28 +69,32 @@ class RunWriter:
         """Add one row; it is on disk when this returns. A NaN or an unserialisable value raises, so none gets in."""
         line = json.dumps(row, allow_nan=False, separators=(",", ":"), default=_plain).encode() + b"\n"
         # Unbuffered: a kill in here leaves at most one cut line at the end, which the reader drops.
-        written = self._log.write(line)
-        while written < len(line):
-            written += self._log.write(line[written:])
-        os.fsync(self._log.fileno())
+        whole, written = self._log.tell(), 0
+        try:
+            while written < len(line):
+                written += self._log.write(line[written:])
+            os.fsync(self._log.fileno())
+        except OSError as e:
+            with contextlib.suppress(OSError):
+                self._log.truncate(whole)  # the half row's bytes are room for the end status
+            raise NoRoom(self.directory / schema.LOG, e, f"{self.rows} rows are kept") from None
         self.rows += 1
 
     def save(self) -> None:
-        """Replace run.json in one step."""
-        write_json(self.directory / schema.META, self.meta)
+        """Replace run.json in one step; where the disk has no room for a second one, its end status in place."""
+        path = self.directory / schema.META
+        try:
+            write_json(path, self.meta)
+        except OSError as e:
+            if self.meta["status"] != "running":
+                _end_in_place(path, self.meta)
+            raise NoRoom(path, e, f"{self.rows} rows are kept") from None
 
     def finish(self, summary: dict | None = None, status: str = "finished") -> Path:
-        """Close the log, write requests.parquet and the end status. Returns the directory. May be called once more."""
-        from labkit.records.reader import read_rows, to_frame
-
+        """Close the log and write the end status. Returns the directory. May be called once more."""
         if summary is not None:
             self.meta["summary"] = summary
         self._log.close()
-        rows = read_rows(self.directory / schema.LOG)
-        if rows:
-            part = self.directory / (schema.TABLE + ".part")
-            to_frame(rows).to_parquet(part, index=False)
-            os.replace(part, self.directory / schema.TABLE)
         self.meta["environment_end"] = environment.changing()
         self.meta["finished_utc"] = datetime.now(UTC).isoformat(timespec="seconds")
         self.meta["status"] = status
@@ -103,7 +109,33 @@ class RunWriter:
             interrupted = kind is not None and issubclass(kind, KeyboardInterrupt)
             if kind is not None:
                 self.meta["error"] = str(error) if isinstance(error, LabError) else f"{kind.__name__}: {error}"
-            self.finish(status="finished" if kind is None else "interrupted" if interrupted else "failed")
+            try:
+                self.finish(status="finished" if kind is None else "interrupted" if interrupted else "failed")
+            except NoRoom:
+                if kind is None:
+                    raise  # otherwise the first error says it
+
+
+class NoRoom(LabError):
+    """A record could not be written: the disk is full, over quota, or gone. What was written before is kept."""
+
+    def __init__(self, path: Path, cause: OSError, kept: str):
+        super().__init__(f"{path}: {cause.strerror or cause}; {kept}. Make room on that disk, or set out_dir elsewhere")
+
+
+def _end_in_place(path: Path, meta: dict) -> None:
+    """Write the end status over the old document, which took more room: a record that ended must not say "running".
+
+    Not atomic, and so only where the atomic way has failed; the rows lie in a file of their own.
+    """
+    short = {k: v for k, v in meta.items() if k not in ("environment_end", "summary")}
+    text = json.dumps(short, separators=(",", ":"), default=_plain).encode() + b"\n"
+    with contextlib.suppress(OSError):
+        there = path.stat()
+        if len(text) <= max(there.st_size, there.st_blocks * 512):  # blocks that the file has already
+            with open(path, "r+b") as file:
+                file.write(text)
+                file.truncate()
 
 
 def portable(value: object) -> object:
@@ -123,12 +155,16 @@ def portable(value: object) -> object:
 def write_json(path: Path, document: dict) -> None:
     """Atomic: a reader sees the old file or the new one, also after a crash."""
     part = path.with_name(path.name + ".part")
-    with open(part, "w", encoding="utf-8") as file:
-        json.dump(document, file, indent=1, default=_plain)
-        file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    try:
+        with open(part, "w", encoding="utf-8") as file:
+            json.dump(document, file, indent=1, default=_plain)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
     # The rename itself must survive a power cut too.
     folder = os.open(path.parent, os.O_RDONLY)
     try:

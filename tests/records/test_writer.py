@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from labkit.errors import BadInput, LabError
 from labkit.records import RunWriter, read_run, schema
 from labkit.records.reader import parse_rows, to_frame
+from labkit.records.writer import NoRoom
 
 
 def row(index=0, **over):
@@ -47,10 +48,7 @@ def test_a_finished_run(tmp_path):
     assert [r["index"] for r in run.rows] == [0, 1, 2] and run.arms == ["a"]
     frame = run.requests
     assert set(schema.COLUMNS) <= set(frame.columns) and frame["tpot_s"].dtype == "float64"
-    # The table alone says the same as the log.
-    (tmp_path / "r" / "requests.jsonl").unlink()
-    again = read_run(tmp_path / "r").rows
-    assert [{k: r[k] for k in row()} for r in again] == [row(i) for i in range(3)]
+    assert sorted(p.name for p in (tmp_path / "r").iterdir()) == ["requests.jsonl", "run.json"]
 
 
 def test_a_running_run_can_be_read(tmp_path):
@@ -165,3 +163,61 @@ def test_no_machine_paths_in_the_description(tmp_path):
     arm = read_run(tmp_path / "r").meta["arms"][0]
     assert arm["launch"]["argv"][0] == "./.venv/bin/python" and arm["server_info"]["model_path"] == "./w"
     assert arm["engine"]["model"] == "~/m"
+
+
+# --- a disk that takes no more
+
+
+def _fill(directory, count=400):
+    """Rows until the disk is full; one of them is some 2 KB."""
+    with RunWriter(directory, {"seed": 1}) as writer:
+        for i in range(count):
+            writer.append(row(i, text="x" * 2000))
+
+
+def _what_is_left(directory, error) -> None:
+    assert "\n" not in str(error) and "rows are kept" in str(error) and "Make room" in str(error)
+    rows = read_run(directory).rows
+    assert len(rows) >= 3 and [r["index"] for r in rows] == list(range(len(rows)))
+    assert f"{len(rows)} rows" in str(error)
+    assert (directory / "requests.jsonl").read_bytes().endswith(b"\n")  # no half row
+    meta = read_run(directory).meta
+    assert meta["status"] == "failed" and "rows are kept" in meta["error"]
+    assert not list(directory.glob("*.part"))
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A file system of 96 KB."""
+    where = tmp_path / "tiny"
+    where.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96k", "tmpfs", str(where)], capture_output=True)
+    if done.returncode:
+        pytest.skip("this user may not mount a file system")
+    yield where
+    subprocess.run(["umount", str(where)], check=False, timeout=60)
+
+
+def test_a_full_disk_is_one_line_and_keeps_the_rows(tiny_disk):
+    with pytest.raises(NoRoom) as failed:
+        _fill(tiny_disk / "r")
+    _what_is_left(tiny_disk / "r", failed.value)
+
+
+def test_a_file_that_may_not_grow_is_one_line_and_keeps_the_rows(tmp_path):
+    """The same where nobody may mount: a limit of the process, in one of its own."""
+    code = textwrap.dedent(f"""
+        import resource, signal, sys
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        sys.path.insert(0, {os.path.dirname(__file__)!r})
+        from test_writer import _fill
+        from labkit.errors import LabError
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+        try:
+            _fill(__import__("pathlib").Path({str(tmp_path / "r")!r}))
+        except LabError as e:
+            print(e)
+    """)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=os.environ)
+    assert done.returncode == 0, done.stderr[-1500:]
+    _what_is_left(tmp_path / "r", done.stdout.strip())
