@@ -1,6 +1,7 @@
 """No wait is without a limit: each kind with its other side really dead, stopped or stuck."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -15,9 +16,10 @@ import psutil
 import pytest
 
 from labkit import waits
+from labkit.batch import run as batch
 from labkit.engines import attach
 from labkit.errors import LabError
-from labkit.measure import probe
+from labkit.measure import client, probe
 from labkit.pocket import build
 from labkit.records.store import _locked
 
@@ -263,6 +265,34 @@ def test_a_server_that_never_gives_a_whole_answer_is_not_waited_for(answer):
         with pytest.raises(attach.Unreachable, match="no whole answer within 1 s"):
             attach.get_json(url, "/server_info", timeout_s=1.0)
         assert time.monotonic() - began < SOON_S
+
+
+def dripping_stream(connection, stop):
+    connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: ")
+    while not stop.wait(0.02):
+        connection.sendall(b"x")
+
+
+@pytest.mark.parametrize("answer", [silent, dripping, endless_header, header_of_many_lines, dripping_stream])
+def test_a_request_that_is_measured_has_a_limit_too(answer):
+    with server(answer) as url:
+        with pytest.raises(client.RequestError, match="for 1 s"):
+            client.generate(url, text="x", timeout_s=1.0)
+        with pytest.raises(client.RequestError, match="for 1 s"):
+            client.get_json(url, "/server_info", timeout_s=1.0)
+
+
+def test_a_kernel_that_never_comes_up_is_not_waited_for(tmp_path, monkeypatch):
+    folder = tmp_path / "kernels" / "python3"
+    folder.mkdir(parents=True)
+    spec = {"argv": ["sh", "-c", "exec sleep 1000"], "display_name": "stuck", "language": "python"}
+    (folder / "kernel.json").write_text(json.dumps(spec))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
+    monkeypatch.setattr(batch, "KERNEL_START_S", 2)
+    notebook = Path(waits.__file__).parents[1] / "notebooks" / "01_bytes.ipynb"
+    outcome = batch._execute(notebook, tmp_path / "out.ipynb", {}, 60)
+    assert outcome.status == "dead" and outcome.error.startswith("waited 2 s for the kernel to come up")
+    assert not [c for c in psutil.Process().children() if "sleep 1000" in " ".join(c.cmdline())]
 
 
 def test_a_stopped_server_process_is_not_waited_for():

@@ -19,6 +19,7 @@ from labkit.errors import BadInput, LabError
 from labkit.report import html as report
 
 CELL_TIMEOUT_S = 3600
+KERNEL_START_S = 60
 
 
 @dataclass
@@ -151,6 +152,7 @@ def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int, wait
                 kernel_name="python3",
                 language="python",
                 execution_timeout=cell_timeout_s,
+                start_timeout=KERNEL_START_S,
                 progress_bar=False,
                 extra_arguments=["--IPKernelApp.log_level=ERROR", "--ext=labkit.batch.watch"],
                 stdout_file=sys.stderr,
@@ -162,6 +164,10 @@ def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int, wait
         outcome.status, outcome.error = "timeout", f"a cell took longer than {cell_timeout_s} s"
     except DeadKernelError:
         outcome.status, outcome.error = "dead", "the kernel died (out of memory, or killed)"
+    except RuntimeError as e:
+        if not str(e).startswith("Kernel"):  # nbclient has no class for a kernel that does not come up
+            raise
+        outcome.status, outcome.error = "dead", f"waited {KERNEL_START_S} s for the kernel to come up: {e}"
     outcome.seconds = time.monotonic() - began
     late = json.loads(deaths.read_text(encoding="utf-8")) if deaths.exists() else []
     deaths.unlink(missing_ok=True)

@@ -52,6 +52,7 @@ def generate(
                 if data == b"[DONE]":
                     break
                 answer.take(now, name, data)
+                exchange.came(now)
     except Stopped:
         raise Cancelled(_partial(answer)) from None
     result = answer.read()

@@ -78,7 +78,7 @@ class Exchange:
             if api_key:
                 head += f"Authorization: Bearer {api_key}\r\n"
             self._socket.settimeout(timeout_s)
-            self.sent = time.perf_counter()
+            self.sent = self._since = time.perf_counter()
             self._socket.sendall(head.encode() + b"\r\n" + body)
             self._socket.settimeout(_POLL_S)
             self._read_head()
@@ -98,19 +98,27 @@ class Exchange:
     def __exit__(self, *_) -> None:
         self._socket.close()
 
+    def came(self, now: float) -> None:
+        """A whole event came at this clock: the limit counts from here."""
+        self._since = now
+
     def _recv(self) -> tuple[float, bytes]:
-        """Next bytes and the clock right after they came; b"" at the end."""
-        deadline = time.perf_counter() + self._timeout
+        """Next bytes and the clock right after they came; b"" at the end. The limit counts from the request, or from
+        the last `came`: bytes that never make a whole answer do not lengthen it."""
+        deadline, began = self._since + self._timeout, time.perf_counter()
         while True:
             if self._stop():
                 raise Stopped
+            if time.perf_counter() > deadline:
+                quiet = time.perf_counter() - began >= self._timeout / 2
+                said = "silent" if quiet else "sends bytes, but no whole answer or event"
+                raise RequestError(f"{self._where}: {said} for {self._timeout:g} s")
             try:
                 # 64 KiB: from 128 KiB on every call would map and unmap its buffer, which doubles the cost of a chunk.
                 data = self._socket.recv(65536)
                 return time.perf_counter(), data
             except TimeoutError:
-                if time.perf_counter() > deadline:
-                    raise RequestError(f"{self._where}: silent for {self._timeout:g} s") from None
+                continue
             except OSError as e:
                 raise RequestError(f"{self._where}: connection lost ({e.strerror or e})") from None
 

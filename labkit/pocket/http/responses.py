@@ -13,6 +13,7 @@ from labkit.pocket.http.run import Run
 from labkit.pocket.protocol import Job
 
 DONE = b"data: [DONE]\n\n"
+SEND_S = 30.0  # for a client to take what was written for it; the engine and everybody else waits meanwhile
 
 
 class Gone(Exception):
@@ -100,11 +101,15 @@ class Events(Response):
             async with self._desk.turn(self._job) as run:
                 chunk, started = self._shape(run).chunk, False
                 while (piece := await run.next()) is not None:
-                    if not started:
-                        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                        started = True
-                    if data := chunk(piece):
-                        await send({"type": "http.response.body", "body": data, "more_body": True})
+                    data = chunk(piece)
+                    async with asyncio.timeout(SEND_S):
+                        if not started:
+                            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                            started = True
+                        if data:
+                            await send({"type": "http.response.body", "body": data, "more_body": True})
+        except TimeoutError:  # as good as gone: whoever reads nothing must not keep the others waiting
+            raise Gone from None
         except REFUSALS as e:  # only the desk raises these, before the first piece
             return await refusal(e)(scope, receive, send)
         await send({"type": "http.response.body", "body": DONE, "more_body": False})
