@@ -11,6 +11,7 @@ from labkit.pocket.loader import ModelConfig
 from labkit.pocket.options import Options
 
 MAX_STOP, MAX_DEPTH, MAX_VERIFY = 64, 9, 16
+RESTRICT = c.CFUNCTYPE(None, c.c_int, c.POINTER(c.c_float))
 
 
 class SamplingStruct(c.Structure):
@@ -46,6 +47,12 @@ class RequestStruct(c.Structure):
         ("prefill_s", c.c_double),
         ("decode_s", c.c_double),
         ("cpu_s", c.c_double),
+        ("logprob", c.POINTER(c.c_float)),
+        ("top_logprob", c.POINTER(c.c_float)),
+        ("top_id", c.POINTER(c.c_int32)),
+        ("score_from", c.c_int32),
+        ("n_top", c.c_int32),
+        ("restrict_logits", RESTRICT),
     ]
 
 
@@ -128,9 +135,12 @@ class Signal:
 
 
 class Request:
-    """One request's shared memory, alive as long as anybody looks at it."""
+    """One request's shared memory, alive as long as anybody looks at it.
 
-    def __init__(self, ids: list[int], sampling, stop: tuple[int, ...], budget: int, seed: int):
+    scoring: an engine.Scoring or None. restrict(count, logits [vocabulary]): called before each output token.
+    """
+
+    def __init__(self, ids: list[int], sampling, stop: tuple[int, ...], budget: int, seed: int, scoring, restrict):
         self.prompt = np.asarray(ids, np.int32)
         self.tokens, self.times = np.zeros(max(budget, 1), np.int32), np.zeros(max(budget, 1))
         self.finished, self.signal = threading.Event(), Signal()
@@ -146,7 +156,23 @@ class Request:
             SamplingStruct(sampling.temperature, sampling.top_p, sampling.min_p, sampling.top_k, seed),
         )
         self.struct.stop_token = -1
+        if scoring is not None:
+            first = len(ids) if scoring.start is None else max(scoring.start, 1)
+            rows = len(ids) - first + max(budget, 1)
+            self.logprob = np.zeros(rows, np.float32)
+            self.top_logprob = np.zeros((rows, scoring.top), np.float32)
+            self.top_id = np.zeros((rows, scoring.top), np.int32)
+            self.struct.logprob = pointer(self.logprob, c.c_float)
+            self.struct.top_logprob = pointer(self.top_logprob, c.c_float)
+            self.struct.top_id = pointer(self.top_id, c.c_int32)
+            self.struct.score_from, self.struct.n_top = first, scoring.top
+        if restrict is not None:
+            self.struct.restrict_logits = self._restrict = RESTRICT(restrict)
         self.pointer = c.byref(self.struct)
+
+    def release(self) -> None:
+        """Let go of the callback, which knows this request: a cycle would keep its descriptors until a collection."""
+        self.struct.restrict_logits, self._restrict = RESTRICT(), None
 
 
 class Model:

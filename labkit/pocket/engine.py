@@ -1,15 +1,20 @@
 """The pocket engine: one model in memory, one request at a time, each request one C call with the GIL released."""
 
+import logging
 import select
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
 
 from labkit.errors import BadInput
 from labkit.pocket import binding
 from labkit.pocket.options import Options
 
+log = logging.getLogger("pocket")
 FINISH = {0: None, 1: "stop", 2: "length", 3: "abort", 4: "error"}
 
 
@@ -44,6 +49,24 @@ class Sampling:
 
 
 @dataclass(frozen=True)
+class Scoring:
+    """Which log-probabilities a request keeps: of its output, and with `start` of its prompt from that position on.
+
+    top: how many of the likeliest tokens are kept at each place.
+    """
+
+    top: int = 0
+    start: int | None = None
+
+
+class Score(NamedTuple):
+    """One token's natural log-probability, and the likeliest tokens in its place with theirs, likeliest first."""
+
+    logprob: float
+    top: list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
 class Stats:
     """What one request did; times in seconds. histogram[i] counts verify passes in which exactly i drafts were right.
 
@@ -75,6 +98,7 @@ class Generation:
         try:
             target()
         finally:
+            self._request.release()
             self._request.finished.set()
             self._request.signal.notify()
 
@@ -87,6 +111,22 @@ class Generation:
         """CLOCK_MONOTONIC seconds at which each token since `start` was pushed (time.monotonic()'s clock on Linux)."""
         count = self._library.request_count(self._request.pointer)
         return self._request.times[start:count].tolist()
+
+    def prompt_scores(self) -> list[Score]:
+        """Of each prompt token from max(1, scoring.start) on (the first has no past), once there is an output token."""
+        r = self._request.struct
+        return self._scores(0, r.n_prompt - r.score_from)
+
+    def scores(self, start: int, end: int) -> list[Score]:
+        """Of output tokens start .. end - 1, which `poll` has shown; at the request's temperature, as SGLang does."""
+        r = self._request.struct
+        first = r.n_prompt - r.score_from
+        return self._scores(first + start, first + end)
+
+    def _scores(self, start: int, end: int) -> list[Score]:
+        r = self._request
+        logprobs, ids, tops = (a[start:end].tolist() for a in (r.logprob, r.top_id, r.top_logprob))
+        return [Score(p, list(zip(i, t, strict=True))) for p, i, t in zip(logprobs, ids, tops, strict=True)]
 
     def fileno(self) -> int:
         """A descriptor that is readable when there are new tokens or the request has ended; `drain` makes it quiet."""
@@ -178,8 +218,18 @@ class Engine:
     def eos_token_ids(self) -> tuple[int, ...]:
         return self.config.eos_token_ids
 
-    def start(self, prompt_ids: Sequence[int], params: Sampling) -> Generation:
-        """Begin one request; returns at once. BadInput for an empty or too long prompt or unknown ids."""
+    def start(
+        self,
+        prompt_ids: Sequence[int],
+        params: Sampling,
+        scoring: Scoring | None = None,
+        restrict: Callable[[Sequence[int], np.ndarray], None] | None = None,
+    ) -> Generation:
+        """Begin one request; returns at once. BadInput for an empty or too long prompt or unknown ids.
+
+        restrict(output so far, logits [vocabulary]): called on the decoding thread before each token is chosen, to set
+        what must not come to -inf; the request ends as cancelled if it raises.
+        """
         if self._closed:
             raise RuntimeError("the engine is closed")
         ids = list(prompt_ids)
@@ -199,7 +249,15 @@ class Engine:
             stop = tuple(dict.fromkeys((*stop, *self.eos_token_ids)))
         seed = params.seed if params.seed is not None else self.options.random_seed
         budget = min(params.max_new_tokens, limit - len(ids))
-        request = binding.Request(ids, params, stop, budget, seed)
+
+        def restrict_logits(count: int, logits) -> None:
+            try:
+                restrict(request.tokens[:count], np.ctypeslib.as_array(logits, (self.config.vocab_size,)))
+            except Exception:  # nothing can be raised through the C call
+                log.exception("a request's grammar failed")
+                self._kernels.library.request_cancel(request.pointer)
+
+        request = binding.Request(ids, params, stop, budget, seed, scoring, restrict and restrict_logits)
         return Generation(
             request, self._kernels.library, lambda: self._serve(request), simulated=self.options.simulate_acc_len != -1
         )

@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from labkit.errors import BadInput, LabError
 from labkit.pocket import faults
@@ -45,7 +44,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag = parser.add_argument
     flag("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine only)")
     flag("--port", type=int, default=30000, help="0 picks a free one; the ready line names it")
-    flag("--served-model-name", help="name in /v1/models (default: pocket, or the model folder's name)")
+    flag("--served-model-name", help="name in /v1/models (default: the model's path)")
     flag("--api-key", help="clients must send it; prefer --api-key-env, a command line can be read by others")
     flag("--api-key-env", metavar="NAME", help="environment variable that holds the key")
     flag("--enable-metrics", action="store_true", help="accepted for SGLang's sake; /metrics is always there")
@@ -55,7 +54,8 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=0.01,
         metavar="SECONDS",
-        help="least time between two chunks of a stream after the first (default 0.01; 0: a chunk for every step)",
+        help="least time between two chunks of a /generate stream after the first (default 0.01; 0: a chunk for every "
+        "step, as OpenAI's routes always send)",
     )
     flag("--watch-parent", action="store_true", help="end when the process that started this one ends")
     engine_options.add_flags(parser)
@@ -66,7 +66,7 @@ def main(argv: Sequence[str] | None = None, engine: Callable | None = None) -> i
 
     engine: makes the engine from Options (default: the C engine).
     """
-    parser = Parser(prog="pocket", description="The pocket engine: a small real model behind SGLang's HTTP face.")
+    parser = Parser(prog="pocket", description="The pocket engine: a small real model behind SGLang's HTTP interface.")
     add_flags(parser)
     try:
         return serve(parser.parse_args(argv), os.environ, engine)
@@ -99,7 +99,8 @@ def _engine(options: Options):
 
 def _run(args, options: Options, key: str | None, listener: socket.socket, make_engine: Callable, began: float) -> int:
     from labkit.pocket.http import app
-    from labkit.pocket.http.queue import Desk
+    from labkit.pocket.http.handlers import Handlers
+    from labkit.pocket.http.queue import RequestQueue
     from labkit.pocket.tokenizer import Tokenizer
 
     logging.raiseExceptions = False  # a log nobody reads any more is no reason to fail or to fill stderr
@@ -117,19 +118,25 @@ def _run(args, options: Options, key: str | None, listener: socket.socket, make_
             log.warning(line)
         for line in proof_lines(options, engine.describe()):
             log.info(line)
-        desk = Desk(
-            engine, tokenizer, seed=options.random_seed, longest_queue=args.max_queued_requests, pace=args.stream_pace
+        model = args.served_model_name or options.model_path
+        queue = RequestQueue(
+            engine,
+            tokenizer,
+            model,
+            seed=options.random_seed,
+            longest=args.max_queued_requests,
+            pace=args.stream_pace,
         )
-        face = app.Face(
-            desk=desk,
+        handlers = Handlers(
+            queue=queue,
             options=options,
-            model=args.served_model_name or _name(options),
+            model=model,
             host=host,
             port=port,
             startup_s=time.perf_counter() - began,
             command=_command(sys.argv),
         )
-        asyncio.run(_listen(app.build(face, key), desk, listener, _url(host, port), getattr(args, "json", False)))
+        asyncio.run(_listen(app.build(handlers, key), queue, listener, _url(host, port), getattr(args, "json", False)))
     finally:
         engine.close()
     return 0
@@ -150,7 +157,7 @@ def proof_lines(options: Options, described: Mapping) -> list[str]:
     return lines
 
 
-async def _listen(app, desk, listener: socket.socket, url: str, as_json: bool) -> None:
+async def _listen(app, queue, listener: socket.socket, url: str, as_json: bool) -> None:
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -178,7 +185,7 @@ async def _listen(app, desk, listener: socket.socket, url: str, as_json: bool) -
     server = Server(config)
 
     def end():
-        desk.close()
+        queue.close()
         server.should_exit = True
         last = threading.Timer(GRACE_S + 0.4, os._exit, (0,))  # if anything hangs
         last.daemon = True
@@ -224,11 +231,6 @@ def _key(args, env: Mapping[str, str]) -> str | None:
     if key is not None and (not key or not key.isascii() or not key.isprintable()):
         raise BadInput(field, "(not shown)", "a key of printable ASCII characters")
     return key
-
-
-def _name(options: Options) -> str:
-    folder = Path(options.model_path)
-    return "pocket" if folder.resolve() == engine_options.SHIPPED_WEIGHTS.resolve() else folder.resolve().name
 
 
 def _command(argv: Sequence[str]) -> list[str]:

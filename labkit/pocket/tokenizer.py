@@ -2,8 +2,10 @@
 
 import codecs
 import json
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tokenizers import Tokenizer as _Tokenizer
 
@@ -21,14 +23,16 @@ def _byte_of_character() -> dict[str, int]:
 class Tokenizer:
     """The tokenizer of a model folder (tokenizer.json, tokenizer_config.json).
 
-    `pieces[id]` is a token's bytes, `special` the ids that skip_special_tokens drops, `eos` the end token's id or None.
+    `source` is tokenizer.json itself, `pieces[id]` a token's bytes, `special` the ids that skip_special_tokens drops,
+    `eos` the end token's id or None.
     Errors: BadInput for a folder without a readable tokenizer.
     """
 
     def __init__(self, folder: str | Path):
         folder = Path(folder)
         try:
-            self._inner = _Tokenizer.from_file(str(folder / "tokenizer.json"))
+            self.source = (folder / "tokenizer.json").read_text(encoding="utf-8")
+            self._inner = _Tokenizer.from_str(self.source)
             self.config = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
         except Exception as e:  # the package raises plain Exception for every kind of damage
             accepted = f"a folder with tokenizer.json and tokenizer_config.json ({e})"
@@ -43,7 +47,7 @@ class Tokenizer:
             self.pieces.append(piece.encode() if plain else bytes(table[c] for c in piece))
         self.eos = self._inner.token_to_id(_content(self.config.get("eos_token")) or "")
         file = folder / "chat_template.jinja"
-        self._source = file.read_text(encoding="utf-8") if file.exists() else self.config.get("chat_template")
+        self._chat = file.read_text(encoding="utf-8") if file.exists() else self.config.get("chat_template")
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """special: let the tokenizer put its own markers (a BOS, if it has one) around the text."""
@@ -53,21 +57,27 @@ class Tokenizer:
         out = Detokenizer(self, skip_special_tokens)
         return out.push(ids) + out.end()
 
-    def chat(self, messages: list[dict]) -> str:
-        """Messages [{"role", "content"}] through the model's chat template, ready for the assistant's turn."""
+    def chat(self, messages: list[dict], given: Mapping[str, Any] | None = None) -> str:
+        """Messages [{"role", "content"}] through the model's chat template, ready for the assistant's turn.
+
+        given: further variables of the template (`tools`, `enable_thinking`, ...).
+        """
         import jinja2
 
-        if not self._source:
+        if not self._chat:
             raise BadInput("messages", len(messages), "a model with a chat template; this one has none")
         try:
             return self._template.render(
-                messages=messages,
-                add_generation_prompt=True,
-                tools=None,
-                bos_token=_content(self.config.get("bos_token")) or "",
-                eos_token=_content(self.config.get("eos_token")) or "",
+                {"tools": None}
+                | dict(given or {})
+                | {
+                    "messages": messages,
+                    "add_generation_prompt": True,
+                    "bos_token": _content(self.config.get("bos_token")) or "",
+                    "eos_token": _content(self.config.get("eos_token")) or "",
+                }
             )
-        except jinja2.TemplateError as e:
+        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as e:
             raise BadInput("messages", [m["role"] for m in messages], f"what the chat template takes ({e})") from e
 
     @cached_property
@@ -82,7 +92,7 @@ class Tokenizer:
         # A template is a program that came with the weights, so it runs in the sandbox.
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
         environment.globals["raise_exception"] = refuse
-        return environment.from_string(self._source)
+        return environment.from_string(self._chat)
 
 
 class Detokenizer:

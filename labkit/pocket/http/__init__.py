@@ -1,1 +1,1 @@
-"""The pocket engine's HTTP face. A request's way: body, protocol (checked), desk (its turn), run (tokens), answer."""
+"""The pocket engine's HTTP server. A request's way: body, protocol (checks), queue (its turn), run (tokens), answer."""

@@ -5,8 +5,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from starlette.routing import Route
+
 from labkit import __version__
-from labkit.pocket.http.queue import Desk
+from labkit.pocket.http.queue import RequestQueue
 from labkit.pocket.options import Options
 
 # Options that are shown as they are, under SGLang's names where SGLang has the field.
@@ -36,14 +38,14 @@ BACKENDS = {
 
 
 def server_info(
-    options: Options, desk: Desk, *, host: str, port: int, model: str, startup_s: float, command: list[str]
+    options: Options, queue: RequestQueue, *, host: str, port: int, model: str, startup_s: float, command: list[str]
 ) -> dict[str, Any]:
     """The resolved settings, and live numbers under internal_states. Seconds, tokens, tokens/s."""
     settings = {name: value for name, value in dataclasses.asdict(options).items() if name in SHOWN}
-    described = {k: v for k, v in desk.engine.describe().items() if k not in HIDDEN}
+    described = {k: v for k, v in queue.engine.describe().items() if k not in HIDDEN}
     if isinstance(described.get("compile_s"), dict):  # by kernel it would name the backend that really runs
         described["compile_s"] = max(described["compile_s"].values(), default=0.0)  # compiled side by side
-    metrics = desk.metrics
+    metrics = queue.metrics
     state = {"last_gen_throughput": metrics.last_throughput}
     if options.speculative:
         state["avg_spec_accept_length"] = metrics.accept_length
@@ -91,3 +93,19 @@ def models(model: str, context_length: int, started: float) -> dict[str, Any]:
         "max_model_len": context_length,
     }
     return {"object": "list", "data": [card]}
+
+
+def openapi(routes: list[Route]) -> dict[str, Any]:
+    """An OpenAPI document of every address, its methods and what it is for."""
+    paths: dict[str, Any] = {}
+    for route in routes:
+        about = {
+            "summary": route.endpoint.__doc__.strip().splitlines()[0],
+            "responses": {"200": {"description": "done"}},
+        }
+        path = route.path.replace(":path", "")
+        if path != route.path:
+            name = {"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}
+            about["parameters"] = [name]
+        paths[path] = {method.lower(): about for method in sorted(route.methods - {"HEAD"})}
+    return {"openapi": "3.1.0", "info": {"title": "pocket engine", "version": __version__}, "paths": paths}

@@ -1,7 +1,14 @@
-"""Prometheus text under SGLang's names (`sglang:...`), so that dashboards and checks made for it work."""
+"""Prometheus metrics under SGLang's names (`sglang:...`), so that dashboards and checks made for it work."""
 
 import bisect
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 
 # Bucket edges in seconds. A token of this engine takes about a millisecond, so the edges start well below.
 TOKEN_EDGES = (0.0002, 0.0005, 0.00075, 0.001, 0.00125, 0.0015, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5)
@@ -11,7 +18,7 @@ REQUEST_EDGES = (0.005, 0.01, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 @dataclass
 class Histogram:
-    """Counts by upper edge."""
+    """Counts by upper edge; unlike the library's own it takes a whole request's tokens in one step."""
 
     edges: tuple[float, ...]
     counts: list[int] = field(default_factory=list)
@@ -24,30 +31,36 @@ class Histogram:
         self.counts[bisect.bisect_left(self.edges, value)] += times
         self.total += value * times
 
-    def lines(self, name: str, labels: str) -> list[str]:
-        out, running = [], 0
-        for edge, count in zip((*self.edges, "+Inf"), self.counts, strict=True):
-            running += count
-            out.append(f'{name}_bucket{{le="{edge}",{labels}}} {running}')
-        return [*out, f"{name}_sum{{{labels}}} {self.total:.9g}", f"{name}_count{{{labels}}} {running}"]
+    def family(self, name: str, text: str, model: str) -> Metric:
+        names = [*(str(edge) for edge in self.edges), "+Inf"]
+        family = HistogramMetricFamily(f"sglang:{name}", text, labels=["model_name"])
+        family.add_metric([model], list(zip(names, accumulate(self.counts), strict=True)), self.total)
+        return family
 
 
-@dataclass
+@dataclass(eq=False)  # a registry keeps it by identity
 class Metrics:
     """Totals since the start; `observe` takes one finished request. Seconds and tokens."""
 
+    model: str
     requests: int = 0
     aborted: int = 0
     prompt_tokens: int = 0
     generation_tokens: int = 0
     verify_calls: int = 0
-    verified_tokens: int = 0  # output tokens of requests that speculated
-    correct_drafts: int = 0
-    proposed_drafts: int = 0
     last_throughput: float = 0.0  # tokens/s of the last request's decoding
+    running: int = 0
+    waiting: int = 0
     first: Histogram = field(default_factory=lambda: Histogram(FIRST_EDGES))
     between: Histogram = field(default_factory=lambda: Histogram(TOKEN_EDGES))
     whole: Histogram = field(default_factory=lambda: Histogram(REQUEST_EDGES))
+
+    def __post_init__(self):
+        self.flush()
+
+    def flush(self) -> None:
+        """Forget the accept statistics, as SGLang does at /flush_cache; counters and histograms go on there, too."""
+        self._verified = self._calls = self._correct = self._proposed = 0
 
     def observe(self, run) -> None:
         stats, tokens = run.generation.stats, len(run.ids)
@@ -57,9 +70,10 @@ class Metrics:
         self.generation_tokens += tokens
         if stats.verify_ct and run.finish is not None:
             self.verify_calls += stats.verify_ct
-            self.verified_tokens += tokens
-            self.correct_drafts += stats.correct_drafts
-            self.proposed_drafts += stats.proposed_drafts
+            self._calls += stats.verify_ct
+            self._verified += tokens  # output tokens of requests that speculated
+            self._correct += stats.correct_drafts
+            self._proposed += stats.proposed_drafts
         if run.first_token is None or run.ended is None:
             return
         self.first.observe(run.first_token - run.arrived)
@@ -71,39 +85,42 @@ class Metrics:
 
     @property
     def accept_length(self) -> float:
-        return self.verified_tokens / self.verify_calls if self.verify_calls else 0.0
+        """Output tokens per verify call since the last flush; 0.0 before the first."""
+        return self._verified / self._calls if self._calls else 0.0
 
-    def text(self, model: str, running: int, waiting: int) -> str:
-        labels = f'model_name="{_escape(model)}"'
-        rate = self.correct_drafts / self.proposed_drafts if self.proposed_drafts else 0.0
-        plain = [
-            ("num_running_reqs", "gauge", "The number of running requests", running),
-            ("num_queue_reqs", "gauge", "The number of requests in the waiting queue", waiting),
-            ("gen_throughput", "gauge", "The last request's generation throughput (token/s)", self.last_throughput),
-            ("cache_hit_rate", "gauge", "The prefix cache hit rate (this engine has no prefix cache)", 0.0),
-            ("spec_accept_length", "gauge", "The average accept length of speculative decoding", self.accept_length),
-            ("spec_accept_rate", "gauge", "The share of proposed drafts that were right", rate),
-            ("spec_verify_calls_total", "counter", "Number of verification calls", self.verify_calls),
-            ("prompt_tokens_total", "counter", "Number of prefill tokens processed", self.prompt_tokens),
-            ("generation_tokens_total", "counter", "Number of generation tokens processed", self.generation_tokens),
-            ("num_requests_total", "counter", "Number of requests processed", self.requests),
-            ("num_aborted_requests_total", "counter", "Number of requests aborted", self.aborted),
+    def collect(self) -> Iterator[Metric]:
+        """What prometheus_client asks of a collector."""
+        rate = self._correct / self._proposed if self._proposed else 0.0
+        gauges = [
+            ("num_running_reqs", "The number of running requests", self.running),
+            ("num_queue_reqs", "The number of requests in the waiting queue", self.waiting),
+            ("gen_throughput", "The last request's generation throughput (token/s)", self.last_throughput),
+            ("cache_hit_rate", "The prefix cache hit rate (this engine has no prefix cache)", 0.0),
+            ("spec_accept_length", "The average accept length since the last flush", self.accept_length),
+            ("spec_accept_rate", "The share of proposed drafts that were right since the last flush", rate),
         ]
-        lines = []
-        for name, kind, text, value in plain:
-            lines += _head(name, kind, text) + [f"sglang:{name}{{{labels}}} {value:.9g}"]
-        for name, text, histogram in (
-            ("time_to_first_token_seconds", "Time to first token", self.first),
-            ("inter_token_latency_seconds", "Mean time between tokens, counted once a token", self.between),
-            ("e2e_request_latency_seconds", "Time from request to last token", self.whole),
-        ):
-            lines += _head(name, "histogram", text) + histogram.lines(f"sglang:{name}", labels)
-        return "\n".join(lines) + "\n"
+        counters = [
+            ("spec_verify_calls_total", "Number of verification calls", self.verify_calls),
+            ("prompt_tokens_total", "Number of prefill tokens processed", self.prompt_tokens),
+            ("generation_tokens_total", "Number of generation tokens processed", self.generation_tokens),
+            ("num_requests_total", "Number of requests processed", self.requests),
+            ("num_aborted_requests_total", "Number of requests aborted", self.aborted),
+        ]
+        for kind, rows in ((GaugeMetricFamily, gauges), (CounterMetricFamily, counters)):
+            for name, text, value in rows:
+                family = kind(f"sglang:{name}", text, labels=["model_name"])
+                family.add_metric([self.model], value)
+                yield family
+        yield self.first.family("time_to_first_token_seconds", "Time to first token", self.model)
+        text = "Mean time between tokens, counted once a token"
+        yield self.between.family("inter_token_latency_seconds", text, self.model)
+        yield self.whole.family("e2e_request_latency_seconds", "Time from request to last token", self.model)
 
-
-def _head(name: str, kind: str, text: str) -> list[str]:
-    return [f"# HELP sglang:{name} {text}", f"# TYPE sglang:{name} {kind}"]
-
-
-def _escape(value: str) -> str:
-    return value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    def expose(self, accept: str) -> tuple[bytes, str]:
+        """The metrics in the format that the Accept header asks for (Prometheus text or OpenMetrics), and its type."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(self)
+        if "application/openmetrics-text" in accept:
+            # The library's own choice writes sglang_ for sglang: in half of the lines.
+            return openmetrics.generate_latest(registry, escaping="allow-utf-8"), openmetrics.CONTENT_TYPE_LATEST
+        return generate_latest(registry), CONTENT_TYPE_PLAIN_0_0_4

@@ -9,10 +9,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from labkit.pocket import protocol
-from labkit.pocket.http import responses as answer
-from labkit.pocket.http.queue import Desk
+from labkit.pocket.http import responses, scores
+from labkit.pocket.http.queue import RequestQueue
 from labkit.pocket.http.run import Piece, Run
+from labkit.pocket.protocol import Batch
 
 
 def meta_info(run: Run) -> dict[str, Any]:
@@ -38,42 +38,42 @@ def meta_info(run: Run) -> dict[str, Any]:
         meta["first_token_latency"] = run.first_token - run.arrived
         if len(run.ids) > 1 and end > run.first_token:
             meta["decode_throughput"] = (len(run.ids) - 1) / (end - run.first_token)
-    return meta | run.speculation
+    return meta | run.speculation | scores.sglang(run)
 
 
 class Chunks:
     """Cumulative SSE chunks. Text and ids only ever grow, so their JSON is grown with them instead of made anew."""
 
-    def __init__(self, run: Run):
+    def __init__(self, run: Run, listed: bool):
         self._run, self._text, self._ids = run, bytearray(), bytearray()
         rid = json.dumps(run.job.rid)
+        self._index = b'"index":%d,' % run.job.index if listed else b""
         self._middle = (
             f'],"meta_info":{{"id":{rid},"finish_reason":null,"prompt_tokens":{len(run.job.prompt)},'
             f'"cached_tokens":0,"completion_tokens":'.encode()
         )
 
     def chunk(self, piece: Piece) -> bytes:
+        run = self._run
         if piece.text:
             self._text += quoted(piece.text)[1:-1].encode()
         if piece.ids:
             self._ids += (b"," if self._ids else b"") + ",".join(map(str, piece.ids)).encode()
-        head = b'data: {"text":"%b","output_ids":[%b' % (self._text, self._ids)
+        head = b'data: {%b"text":"%b","output_ids":[%b' % (self._index, self._text, self._ids)
         if piece.last:
-            return b'%b],"meta_info":%b}\n\n' % (head, json.dumps(meta_info(self._run)).encode())
-        return b"%b%b%d}}\n\n" % (head, self._middle, len(self._run.ids))
+            return b'%b],"meta_info":%b}\n\n' % (head, json.dumps(meta_info(run)).encode())
+        more = b"," + json.dumps(scores.sglang(run)).encode()[1:-1] if run.job.scoring else b""
+        return b"%b%b%d%b}}\n\n" % (head, self._middle, len(run.ids), more)
 
 
-async def generate(request: Request, desk: Desk, job: protocol.Job) -> Response:
+async def generate(request: Request, queue: RequestQueue, batch: Batch) -> Response:
     """Answer one checked /generate request."""
-    job = replace(job, rid=job.rid or uuid.uuid4().hex)
-    if job.stream:
-        return answer.Events(desk, job, Chunks)
-    return JSONResponse(await answer.while_connected(request.receive, _whole(desk, job)))
+    batch = replace(batch, jobs=tuple(replace(job, rid=job.rid or uuid.uuid4().hex) for job in batch.jobs))
+    if batch.stream:
+        return responses.Events(queue, batch, lambda run: Chunks(run, batch.listed))
+    answers = await responses.whole(request, queue, batch, _answer)
+    return JSONResponse(answers if batch.listed else answers[0])
 
 
-async def _whole(desk: Desk, job: protocol.Job) -> dict[str, Any]:
-    text = []
-    async with desk.turn(job) as run:
-        while (piece := await run.next()) is not None:
-            text.append(piece.text)
-    return {"text": "".join(text), "output_ids": run.ids, "meta_info": meta_info(run)}
+def _answer(run: Run, text: str) -> dict[str, Any]:
+    return {"text": text, "output_ids": run.ids, "meta_info": meta_info(run)}

@@ -3,6 +3,7 @@
 import json
 import time
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
@@ -10,10 +11,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from labkit.pocket import protocol
-from labkit.pocket.http import responses as answer
-from labkit.pocket.http.queue import Desk
+from labkit.pocket.http import responses, scores
+from labkit.pocket.http.queue import RequestQueue
 from labkit.pocket.http.run import Piece, Run
+from labkit.pocket.protocol import Batch, Job
 
 FINISH = {"stop": "stop", "length": "length", "abort": "abort"}
 
@@ -27,66 +28,106 @@ class Shape:
     part: str  # "object" of a streamed chunk
     chat: bool
 
-    def choice(self, text: str, finish: str | None) -> dict[str, Any]:
-        said = {"message": {"role": "assistant", "content": text}} if self.chat else {"text": text}
-        return {"index": 0, **said, "logprobs": None, "finish_reason": finish}
+    def choice(self, run: Run, text: str) -> dict[str, Any]:
+        """A finished choice of a whole answer."""
+        job = run.job
+        message = {"role": "assistant", "content": text, "reasoning_content": None, "tool_calls": None}
+        said = {"message": message} if self.chat else {"text": (job.echo or "") + text}
+        made = {"index": job.index, **said, "logprobs": self.logprobs(run, 0, True), **_finish(run)}
+        return made | ({"token_ids": run.ids} if job.token_ids else {})
+
+    def logprobs(self, run: Run, start: int, prompt: bool) -> dict[str, Any] | None:
+        """Of the output tokens from `start` on, after the prompt's where they were asked for."""
+        if run.job.scoring is None:
+            return None
+        scored = scores.of_output(run, start)
+        if self.chat:
+            return scores.chat(run, scored)
+        return scores.completion(run, (scores.of_prompt(run) if prompt else []) + scored, 0)
 
 
 COMPLETION = Shape("cmpl", "text_completion", "text_completion", chat=False)
 CHAT = Shape("chatcmpl", "chat.completion", "chat.completion.chunk", chat=True)
 
 
-async def complete(request: Request, desk: Desk, job: protocol.Job, shape: Shape, model: str) -> Response:
+async def complete(request: Request, queue: RequestQueue, batch: Batch, shape: Shape, model: str) -> Response:
     """Answer one checked request. `model`: the name the server answers under; a request's own name is echoed."""
-    job = replace(job, rid=job.rid or f"{shape.prefix}-{uuid.uuid4().hex}", model=job.model or model)
-    if job.stream:
-        return answer.Events(desk, job, lambda run: _Parts(run, shape))
-    return JSONResponse(await answer.while_connected(request.receive, _whole(desk, job, shape)))
+    first = batch.jobs[0]
+    rid = first.rid or f"{shape.prefix}-{uuid.uuid4().hex}"
+    batch = replace(batch, jobs=tuple(replace(job, rid=rid, model=job.model or model) for job in batch.jobs))
+    if batch.stream:
+        runs: list[Run] = []
+
+        def parts(run: Run) -> _Parts:
+            runs.append(run)
+            return _Parts(run, shape)
+
+        return responses.Events(queue, batch, parts, lambda: _usage_chunk(runs, shape) if first.usage else b"")
+    finished: list[Run] = []
+
+    def choice(run: Run, text: str) -> dict[str, Any]:
+        finished.append(run)
+        return shape.choice(run, text)
+
+    choices = await responses.whole(request, queue, batch, choice)
+    return JSONResponse(_frame(batch.jobs[0], shape.whole) | {"choices": choices, "usage": usage(finished)})
 
 
-async def _whole(desk: Desk, job: protocol.Job, shape: Shape) -> dict[str, Any]:
-    text = []
-    async with desk.turn(job) as run:
-        while (piece := await run.next()) is not None:
-            text.append(piece.text)
-    choice = shape.choice("".join(text), FINISH[run.finish["type"]])
-    if job.token_ids:
-        choice["token_ids"] = run.ids
-    return _frame(job, shape.whole) | {"choices": [choice], "usage": run.usage()}
+def usage(runs: Iterable[Run]) -> dict[str, Any]:
+    """OpenAI's token counts over all choices; a prompt counts once, however many samples it has."""
+    runs = list(runs)
+    prompts = {id(run.job.prompt): len(run.job.prompt) for run in runs}
+    prompt, output = sum(prompts.values()), sum(len(run.ids) for run in runs)
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": output,
+        "total_tokens": prompt + output,
+        "prompt_tokens_details": None,
+        "reasoning_tokens": 0,
+    }
+
+
+def _finish(run: Run) -> dict[str, Any]:
+    return {"finish_reason": FINISH[run.finish["type"]], "matched_stop": run.finish.get("matched")}
 
 
 class _Parts:
     """Streamed chunks: everything but the text is the same each time and is made once."""
 
     def __init__(self, run: Run, shape: Shape):
-        self._run, self._first, self._chat = run, True, shape.chat
+        self._run, self._shape, self._first, self._chat = run, shape, True, shape.chat
         self._ids: list[int] = []  # tokens since the last chunk
         frame = json.dumps(_frame(run.job, shape.part), separators=(",", ":"))[:-1]
-        self._head = f'data: {frame},"choices":['
+        self._head = f'data: {frame},"choices":[{{"index":{run.job.index},'
 
     def chunk(self, piece: Piece) -> bytes:
-        """b"" while no character is whole; the last piece brings the usage chunk along when it was asked for."""
+        """b"" while no character is whole."""
         self._ids += piece.ids
         if not piece.text and not piece.last:
             return b""
-        job, text = self._run.job, quoted(piece.text)
+        run, job, first = self._run, self._run.job, self._first
+        text = quoted((job.echo or "") + piece.text if first else piece.text)
         if not self._chat:
             said = f'"text":{text}'
-        elif self._first:
+        elif first:
             said = f'"delta":{{"role":"assistant","content":{text}}}'
         else:
             said = f'"delta":{{"content":{text}}}'
-        self._first = False
         if job.token_ids:
             said += f',"token_ids":{self._ids}'
-        self._ids = []
-        finish = quoted(FINISH[self._run.finish["type"]]) if piece.last else "null"
-        usage = json.dumps(self._run.usage()) if job.running_usage else "null"
-        end = f'{self._head}],"usage":{json.dumps(self._run.usage())}}}\n\n' if piece.last and job.usage else ""
-        return (
-            f'{self._head}{{"index":0,{said},"logprobs":null,"finish_reason":{finish}}}],"usage":{usage}}}\n\n{end}'
-        ).encode()
+        scored = "null"
+        if job.scoring is not None:
+            scored = json.dumps(self._shape.logprobs(run, len(run.ids) - len(self._ids), first))
+        self._first, self._ids = False, []
+        finish = json.dumps(_finish(run))[1:-1] if piece.last else '"finish_reason":null,"matched_stop":null'
+        counts = json.dumps(usage([run])) if job.running_usage else "null"
+        return f'{self._head}{said},"logprobs":{scored},{finish}}}],"usage":{counts}}}\n\n'.encode()
 
 
-def _frame(job: protocol.Job, kind: str) -> dict[str, Any]:
+def _usage_chunk(runs: list[Run], shape: Shape) -> bytes:
+    document = _frame(runs[0].job, shape.part) | {"choices": [], "usage": usage(runs)}
+    return f"data: {json.dumps(document)}\n\n".encode()
+
+
+def _frame(job: Job, kind: str) -> dict[str, Any]:
     return {"id": job.rid, "object": kind, "created": int(time.time()), "model": job.model}

@@ -6,13 +6,16 @@ import math
 import random
 import time
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 
+from labkit.pocket.http.grammar import Constraint
 from labkit.pocket.http.metrics import Metrics
 from labkit.pocket.http.run import Run
-from labkit.pocket.protocol import Job
+from labkit.pocket.protocol import Batch, Job
 from labkit.pocket.tokenizer import Tokenizer
 
 log = logging.getLogger("pocket")
+IDLE_POLL_S = 0.01
 
 
 class Full(Exception):
@@ -23,18 +26,29 @@ class Closed(Exception):
     """The server is going down."""
 
 
-class Desk:
+@dataclass
+class Turn:
+    """A request's place in the queue, and its time in the seat."""
+
+    batch: Batch
+    arrived: float  # perf_counter seconds
+    aborted: bool = False
+
+
+class RequestQueue:
     """The engine's one seat and the queue before it.
 
-    longest_queue: waiting requests at most. pace: seconds between two chunks of a stream, at least.
+    model: the served name. seed: of the sampling seeds. longest: waiting requests at most. pace: seconds between two
+    chunks of a stream, at least, where a job allows it.
     """
 
-    def __init__(self, engine, tokenizer: Tokenizer, *, seed: int = 0, longest_queue: int = 256, pace: float = 0.0):
-        self.engine, self.tokenizer, self.longest_queue, self.pace = engine, tokenizer, longest_queue, pace
-        self.metrics = Metrics()
-        self.waiting = 0
+    def __init__(self, engine, tokenizer: Tokenizer, model: str, *, seed: int, longest: int, pace: float):
+        self.engine, self.tokenizer, self.longest, self.pace = engine, tokenizer, longest, pace
+        self.metrics = Metrics(model)
         self.running: Run | None = None
         self.closed = False
+        self._turns: list[Turn] = []  # waiting and running
+        self._seated = 0
         self._seat = asyncio.Lock()  # hands over in the order of arrival
         self._random = random.Random(seed)
 
@@ -43,37 +57,68 @@ class Desk:
         return self._random.getrandbits(62)
 
     @property
+    def waiting(self) -> int:
+        return len(self._turns) - self._seated
+
+    @property
     def busy(self) -> bool:
-        return self._seat.locked() or self.waiting > 0
+        return self._seat.locked() or bool(self._turns)
+
+    async def idle(self, timeout_s: float) -> bool:
+        """Whether nothing runs or waits, now or within `timeout_s`."""
+        until = time.monotonic() + timeout_s
+        while self.busy and time.monotonic() < until:
+            await asyncio.sleep(IDLE_POLL_S)
+        return not self.busy
 
     @asynccontextmanager
-    async def turn(self, job: Job):
-        """Wait for the seat, run `job`, and free the engine whatever happens to the client. -> Run"""
-        arrived = time.perf_counter()
-        if self.waiting >= self.longest_queue:
+    async def turn(self, batch: Batch):
+        """Wait for the seat and hold it. -> Turn. Raises Full, Closed."""
+        turn = Turn(batch, time.perf_counter())
+        if self.waiting >= self.longest:
             raise Full
-        self.waiting += 1
+        self._turns.append(turn)
         try:
-            await self._seat.acquire()
+            async with self._seat:
+                self._seated = 1
+                try:
+                    if self.closed:
+                        raise Closed
+                    yield turn
+                finally:
+                    self._seated = 0
         finally:
-            self.waiting -= 1
+            self._turns.remove(turn)
+
+    @asynccontextmanager
+    async def run(self, turn: Turn, job: Job):
+        """Run one of the turn's jobs, and free the engine whatever happens to the client. -> Run"""
+        restrict = Constraint(job.grammar, self.tokenizer) if job.grammar else None
+        generation = self.engine.start(job.prompt, job.sampling, job.scoring, restrict)
+        if turn.aborted or self.closed:
+            generation.cancel()
+        # Nobody sees the pieces of an unstreamed answer; only stop strings need a look on the way.
+        pace = math.inf if not (job.stream or job.stops) else 0.0 if job.every_step else self.pace
+        run = Run(generation, job, self.tokenizer, turn.arrived, self._ends(job), pace)
+        self.running = run
         try:
-            if self.closed:
-                raise Closed
-            generation = self.engine.start(job.prompt, job.sampling)
-            # Nobody sees the pieces of an unstreamed answer; only stop strings need a look on the way.
-            pace = self.pace if job.stream or job.stops else math.inf
-            run = Run(generation, job, self.tokenizer, arrived, self._ends(job), pace)
-            self.running = run
-            try:
-                yield run
-            finally:
-                await run.close()
-                self.metrics.observe(run)
-                _report(run)
+            yield run
         finally:
+            await run.close()
+            self.metrics.observe(run)
+            _report(run)
             self.running = None
-            self._seat.release()
+
+    def abort(self, rid: str | None) -> None:
+        """End the requests whose id begins with `rid`, as SGLang does (None: all of them).
+
+        The running one ends within a step, waiting ones when their turn comes.
+        """
+        for turn in self._turns:
+            if rid is None or any((job.rid or "").startswith(rid) for job in turn.batch.jobs):
+                turn.aborted = True
+                if self.running is not None and self.running.job in turn.batch.jobs:
+                    self.running.generation.cancel()
 
     async def between(self, action):
         """Call `action` while no request runs, in the order of the queue. -> its result"""

@@ -37,6 +37,7 @@ class Run:
         self.first_token: float | None = None  # perf_counter seconds, like `arrived` and `ended`
         self.ended: float | None = None
         self._ends = ends if job.trim_stop else frozenset()
+        self._tokenizer = tokenizer
         self._text = Detokenizer(tokenizer, job.skip_special_tokens)
         self._stops = Stops(job.stops, job.trim_stop)
         self._wake = asyncio.Event()
@@ -67,7 +68,7 @@ class Run:
             self._wake.clear()
             done = self.generation.done  # before poll: tokens written before the end are then not missed
             new = self.generation.poll(len(self.ids))
-            if new or done:
+            if len(new) >= self.job.interval or (new and not self.ids) or done:
                 self._last = self._loop.time()
                 return self._piece(new, done)
             self._watch(True)
@@ -160,7 +161,10 @@ class Run:
             "spec_correct_drafts_histogram": list(s.histogram),
         }
 
-    def usage(self) -> dict[str, int]:
-        """OpenAI's token counts."""
-        prompt, output = len(self.job.prompt), len(self.ids)
-        return {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+    def token_bytes(self, token: int) -> bytes:
+        pieces = self._tokenizer.pieces
+        return pieces[token] if token < len(pieces) else b""
+
+    def token_text(self, token: int) -> str:
+        """One token alone as text; U+FFFD for bytes that are no whole character."""
+        return self.token_bytes(token).decode(errors="replace")

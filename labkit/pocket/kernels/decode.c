@@ -20,6 +20,13 @@ typedef struct {                    // shared with Python while the call runs; s
     int32_t finish, stop_token, steps, verify_ct, correct, proposed;
     int32_t histogram[MAX_DEPTH];
     double prefill_s, decode_s, cpu_s;
+    // Log-probabilities, when logprob is not NULL: a row for each prompt token from score_from on (at least 1: the first has no past),
+    // then one for each output token; and of each row's n_top likeliest tokens, likeliest first
+    float *logprob, *top_logprob;   // [rows], [rows][n_top]
+    int32_t *top_id;
+    int32_t score_from, n_top;
+    // Called before output token `count` is chosen: sets what a grammar forbids to -INFINITY. NULL: nothing is forbidden
+    void (*restrict_logits)(int count, float *logits);
 } Request;
 
 static double seconds(clockid_t clock) {
@@ -64,9 +71,35 @@ static void notify(const Request *r) {
     if (r->fd >= 0 && write(r->fd, &one, sizeof one) < 0) return;       // a full pipe is already readable
 }
 
-// Append a token; true when it ends the request.
-static bool push(Request *r, int token) {
+// Row `row` of the request's log-probabilities: of `token` among `logits` at this temperature (0 counts as 1, as on SGLang).
+static void note(Request *r, const float *logits, int token, int row, float temperature) {
+    const float scale = temperature > 0 ? 1 / temperature : 1, top = logits[argmax(logits, VOCAB)];
+    double mass = 0;
+    for (int i = 0; i < VOCAB; i++) mass += exp(scale * (logits[i] - top));
+    const double shift = log(mass);
+    float *best = r->top_logprob + (size_t)row * r->n_top;
+    int32_t *id = r->top_id + (size_t)row * r->n_top;
+    int n = 0;
+    for (int i = 0; i < VOCAB && r->n_top; i++) {
+        const float p = scale * (logits[i] - top) - shift;
+        if (n == r->n_top && p <= best[n - 1]) continue;
+        int j = n < r->n_top ? n++ : n - 1;
+        for (; j > 0 && p > best[j - 1]; j--) best[j] = best[j - 1], id[j] = id[j - 1];
+        best[j] = p, id[j] = i;
+    }
+    r->logprob[row] = scale * (logits[token] - top) - shift;
+}
+
+static int choose(Request *r, float *logits, float *probs, Candidate *list) {
+    const int index = request_count(r);
+    if (r->restrict_logits) r->restrict_logits(index, logits);
+    return sample(logits, &r->sampling, index, probs, list);
+}
+
+// Append a token, which was chosen from `logits`; true when it ends the request.
+static bool push(Request *r, int token, const float *logits) {
     const int n = atomic_load_explicit(&r->count, memory_order_relaxed);
+    if (r->logprob) note(r, logits, token, r->n_prompt - r->score_from + n, r->sampling.temperature);
     r->tokens[n] = token;
     r->times[n] = seconds(CLOCK_MONOTONIC);
     atomic_store_explicit(&r->count, n + 1, memory_order_release);
@@ -90,6 +123,16 @@ typedef struct {                    // what lies between two rounds
     int fresh, past;
 } Round;
 
+// Log-probabilities of the prompt's tokens that the pass over positions [at, at + m) predicts.
+static void score_prompt(Engine *e, Request *r, int at, int m) {
+    if (!r->logprob || at + m < r->score_from || r->score_from == r->n_prompt) return;
+    head(e, e->hidden[0], m);
+    for (int t = 0; t < m; t++) {
+        const int next = at + t + 1;
+        if (next >= r->score_from && next < r->n_prompt) note(r, e->logits[t], r->prompt[next], next - r->score_from, 0);
+    }
+}
+
 // The prompt in chunks, and the NEXTN layer one position behind, because it needs each position's next token. Leaves the last
 // position's hidden state in round->hidden[0] and its logits in e->logits[0]. -> false when cancelled
 static bool prefill(Engine *e, Request *r, Round *round) {
@@ -97,6 +140,7 @@ static bool prefill(Engine *e, Request *r, Round *round) {
         if (cancelled(r)) return false;
         m = r->n_prompt - at < MAX_TOKENS - 1 ? r->n_prompt - at : MAX_TOKENS - 1;     // a row is left for the one held back
         advance(e, r->prompt + at, m, at);
+        score_prompt(e, r, at, m);
         const int held = at > 0;
         float last[HIDDEN];
         memcpy(last, e->hidden[m - 1], sizeof last);
@@ -111,10 +155,9 @@ static bool prefill(Engine *e, Request *r, Round *round) {
 }
 
 static void plain_round(Engine *e, Request *r, Round *round) {
-    const int n = request_count(r);
-    advance(e, &r->tokens[n - 1], 1, round->past++);
+    advance(e, &r->tokens[request_count(r) - 1], 1, round->past++);
     head(e, e->hidden[0], 1);
-    push(r, sample(e->logits[0], &r->sampling, n, round->probs, round->list));
+    push(r, choose(r, e->logits[0], round->probs, round->list), e->logits[0]);
 }
 
 // How many drafts to accept when the accept length is forced: two neighbouring whole numbers with the mean asked for
@@ -135,14 +178,14 @@ static void speculative_round(Engine *e, Request *r, Round *round) {
     model_pass(e);
     head(e, e->hidden[0], e->pass.m);
     for (int node = 0;;) {
-        const int index = request_count(r);
-        int token = sample(e->logits[node], &r->sampling, index, round->probs, round->list);
+        float *logits = e->logits[node];
+        int token = choose(r, logits, round->probs, round->list);
         int next = wanted < 0 ? child(&e->pass, node, token, false) : accepted < wanted ? child(&e->pass, node, 0, true) : -1;
         if (wanted >= 0 && next >= 0) token = e->pass.token[next];
         memcpy(round->hidden[n - 1], e->hidden[node], sizeof round->hidden[0]);
         round->follow[n - 1] = token;
         accepted += next >= 0;
-        if (push(r, token) || next < 0) break;
+        if (push(r, token, logits) || next < 0) break;
         path[n++] = node = next;
     }
     kda_commit(e, path, n, 0);
@@ -165,7 +208,7 @@ void generate(Engine *e, Request *r) {
     e->decoding = false;
     if (prefill(e, r, round)) {
         if (r->max_new == 0) r->finish = LENGTH;
-        else push(r, sample(e->logits[0], &r->sampling, 0, round->probs, round->list));
+        else push(r, choose(r, e->logits[0], round->probs, round->list), e->logits[0]);
         notify(r);
         round->follow[0] = r->max_new ? r->tokens[0] : 0, round->fresh = 1;
     }

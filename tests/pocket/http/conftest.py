@@ -40,6 +40,16 @@ class Server:
     def get(self, path: str, **more) -> httpx.Response:
         return self.client.get(path, **more)
 
+    def stream(self, path: str, body: dict) -> tuple[list[dict], httpx.Response]:
+        """Every event's document; asserts the frame: `data: ...`, a blank line, [DONE] last."""
+        with self.client.stream("POST", path, json=body | {"stream": True}) as response:
+            raw = response.read().decode()
+        assert response.headers["content-type"].startswith("text/event-stream")
+        events = raw.split("\n\n")
+        assert events.pop() == "" and events.pop() == "data: [DONE]"
+        assert all(e.startswith("data: ") for e in events)
+        return [json.loads(e[6:]) for e in events], response
+
     def text(self) -> str:
         return self.log.read_text()
 

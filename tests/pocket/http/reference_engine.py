@@ -1,4 +1,4 @@
-"""The engine's interface on the NumPy reference: real tokens of a tiny model, for tests of the HTTP face alone.
+"""The engine's interface on the NumPy reference: real tokens of a tiny model, for tests of the HTTP server alone.
 
 Run as a program it is the server with this engine: `python reference_engine.py [server flags]`. POCKET_TEST_STEP_S in
 the environment makes every token take at least that many seconds, so that there is time to hang up on it.
@@ -12,12 +12,16 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from labkit.pocket.engine import Score
 from labkit.pocket.reference import Reference
 
 
 class Generation:
-    def __init__(self, model: Reference, prompt, params, ends: set[int], step_s: float):
+    def __init__(self, model: Reference, prompt, params, ends: set[int], step_s: float, scoring, restrict):
         self._tokens: list[int] = []
+        self._scoring, self._restrict = scoring, restrict
+        self._prompt_scores: list[Score] = []
+        self._output_scores: list[Score] = []
         self._read, self._write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(self._write, False)
@@ -31,17 +35,25 @@ class Generation:
         model, prompt, params, ends, step_s = self._arguments
         rng = np.random.default_rng(params.seed)
         state = model.new_state()
-        logits = model.logits(prompt, state)[-1].astype(np.float64)
+        every = model.logits(prompt, state).astype(np.float64)
+        if self._scoring is not None and self._scoring.start is not None:
+            start = max(self._scoring.start, 1)
+            self._prompt_scores = [self._score(every[i - 1], prompt[i]) for i in range(start, len(prompt))]
+        logits = every[-1]
         self._reason = "length"
         while len(self._tokens) < params.max_new_tokens:
             if self._cancelled.wait(step_s):
                 self._reason = "abort"
                 break
+            if self._restrict is not None:
+                self._restrict(self._tokens, logits)
             if params.temperature == 0:
                 token = int(logits.argmax())
             else:
                 p = np.exp((logits - logits.max()) / params.temperature)
                 token = int(rng.choice(len(p), p=p / p.sum()))
+            if self._scoring is not None:
+                self._output_scores.append(self._score(logits / (params.temperature or 1), token))
             self._tokens.append(token)
             self._notify()
             if token in ends:
@@ -50,6 +62,17 @@ class Generation:
             logits = model.logits([token], state)[-1].astype(np.float64)
         self._finished.set()
         self._notify()
+
+    def _score(self, logits, token) -> Score:
+        logp = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+        best = np.argsort(-logp, kind="stable")[: self._scoring.top]
+        return Score(float(logp[token]), [(int(i), float(logp[i])) for i in best])
+
+    def prompt_scores(self):
+        return self._prompt_scores
+
+    def scores(self, start, end):
+        return self._output_scores[start:end]
 
     def _notify(self):
         try:
@@ -107,9 +130,9 @@ class Engine:
     def describe(self):
         return {"kernel_variant": "numpy", "moe_kernels": "generic"}
 
-    def start(self, prompt, params):
+    def start(self, prompt, params, scoring=None, restrict=None):
         ends = set(params.stop_token_ids or ()) | (set() if params.ignore_eos else set(self.eos_token_ids))
-        return Generation(self._model, prompt, params, ends, self._step_s)
+        return Generation(self._model, prompt, params, ends, self._step_s, scoring, restrict)
 
     def record_experts(self, on):
         self._recording = on

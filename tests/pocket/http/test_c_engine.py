@@ -222,3 +222,12 @@ def test_labkit_serve_is_the_same_server(c_folder, tmp_path):
             process.terminate()
     done = subprocess.run([*labkit, "--threads", "9"], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("labkit serve: threads: got 9")
+
+
+def test_flushing_forgets_the_accept_statistics(launch):
+    server = launch(*MTP)
+    server.post("/generate", {"input_ids": [20], "sampling_params": GREEDY})
+    assert server.get("/server_info").json()["internal_states"][0]["avg_spec_accept_length"] >= 1
+    assert server.post("/flush_cache", None).status_code == 200
+    assert server.get("/server_info").json()["internal_states"][0]["avg_spec_accept_length"] == 0
+    server.stop()

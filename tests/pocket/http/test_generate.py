@@ -1,8 +1,5 @@
 """/generate as SGLang's clients know it: shapes, streams, stops."""
 
-import json
-
-import httpx
 import numpy as np
 import pytest
 
@@ -10,17 +7,6 @@ from labkit.pocket.reference import Reference
 from labkit.pocket.tokenizer import Tokenizer
 
 GREEDY = {"temperature": 0, "max_new_tokens": 12, "ignore_eos": True}
-
-
-def stream(server, path: str, body: dict) -> tuple[list[dict], httpx.Response]:
-    """Every event's document; asserts the frame: `data: ...`, a blank line, [DONE] last."""
-    with httpx.stream("POST", server.url + path, json=body | {"stream": True}, timeout=240) as response:
-        raw = response.read().decode()
-    assert response.headers["content-type"].startswith("text/event-stream")
-    events = raw.split("\n\n")
-    assert events.pop() == "" and events.pop() == "data: [DONE]"
-    assert all(e.startswith("data: ") for e in events)
-    return [json.loads(e[6:]) for e in events], response
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +33,7 @@ def test_the_request_of_sglangs_own_benchmark_client(server):
         "return_routed_experts": False,
         "logprob_start_len": -1,
     }
-    events, _ = stream(server, "/generate", body)
+    events, _ = server.stream("/generate", body)
     assert events[-1]["meta_info"]["completion_tokens"] == 12
     refused = server.post("/generate", body | {"return_routed_experts": True})
     assert refused.status_code == 400 and "return_routed_experts" in refused.text
@@ -67,7 +53,7 @@ def test_meta_info(server):
 def test_stream_is_cumulative_and_ends_as_the_whole_answer(server):
     body = {"text": "the tiny model", "sampling_params": GREEDY}
     whole = server.post("/generate", body).json()
-    chunks, _ = stream(server, "/generate", body)
+    chunks, _ = server.stream("/generate", body)
     assert len(chunks) > 2
     for before, after in zip(chunks, chunks[1:], strict=False):
         assert after["text"].startswith(before["text"])
@@ -118,7 +104,7 @@ def test_stop_string(server, folder, streamed):
     at = text.index(stop)
     body = {"text": "the", "sampling_params": GREEDY | {"max_new_tokens": 60, "stop": ["never comes", stop]}}
     if streamed:
-        chunks, _ = stream(server, "/generate", body)
+        chunks, _ = server.stream("/generate", body)
         assert all(text[:at].startswith(c["text"]) for c in chunks)
         answer = chunks[-1]
     else:

@@ -1,5 +1,7 @@
 """OpenAI's own client, unchanged."""
 
+from pathlib import Path
+
 import openai
 import pytest
 
@@ -14,9 +16,13 @@ MESSAGES = [{"role": "system", "content": "say words"}, {"role": "user", "conten
 
 
 def test_models(client):
+    """The id is the model's path, as on SGLang: a tool that looks for a tokenizer finds one there."""
     [model] = client.models.list().data
-    assert model.id.startswith("tiny-http")
-    assert client.models.list().data[0].model_dump()["max_model_len"] == 512
+    assert Path(model.id, "tokenizer.json").exists()
+    assert model.model_dump()["max_model_len"] == 512
+    assert client.models.retrieve(model.id).id == model.id
+    with pytest.raises(openai.NotFoundError, match="does not exist"):
+        client.models.retrieve("gpt-9")
 
 
 def test_completion(client):
@@ -89,11 +95,15 @@ def test_stop_and_seed(client):
 def test_errors_name_the_field(client):
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model="m", messages=[{"role": "tool", "content": "x", "tool_call_id": "1"}])
+    assert caught.value.param == "messages"  # this template takes no tool messages, and says so
+    assert "no tools" in caught.value.message
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model="m", messages=[{"role": "poet", "content": "x"}])
     assert caught.value.param == "messages[0].role"
     with pytest.raises(openai.BadRequestError, match="max_tokens"):
         client.completions.create(model="m", prompt="the", max_tokens=4096)
 
 
 def test_what_is_not_implemented_says_so(client):
-    with pytest.raises(openai.BadRequestError, match="logprobs.*does not implement"):
-        client.completions.create(model="m", prompt="the", logprobs=3)
+    with pytest.raises(openai.BadRequestError, match="logit_bias.*does not implement"):
+        client.completions.create(model="m", prompt="the", logit_bias={"20": 1})

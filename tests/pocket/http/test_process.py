@@ -13,6 +13,8 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
+from prometheus_client.openmetrics import parser as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
 
 from labkit.pocket.server import _bind
 from labkit.pocket.server import main as server_main
@@ -234,8 +236,12 @@ def test_metrics_are_prometheus_text(server):
     answer = server.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     line = re.compile(r'^(# (HELP|TYPE) sglang:\w+ .+|sglang:\w+\{(le="[^"]+",)?model_name="[^"]+"\} \S+)$')
+    assert {f.name for f in text_string_to_metric_families(answer.text)} >= {"sglang:spec_verify_calls"}
+    opened = server.get("/metrics", headers={"accept": "application/openmetrics-text; version=1.0.0"})
+    assert opened.headers["content-type"].startswith("application/openmetrics-text")
+    assert len(list(openmetrics.text_string_to_metric_families(opened.text))) == 14
     assert all(line.match(row) for row in answer.text.splitlines())
-    buckets = re.findall(r'^sglang:inter_token_latency_seconds_bucket\{le="([^"]+)",.*\} (\d+)$', answer.text, re.M)
+    buckets = re.findall(r'^sglang:inter_token_latency_seconds_bucket\{le="([^"]+)",.*\} (\d+)\.0$', answer.text, re.M)
     counts = [int(n) for _, n in buckets]
     assert counts == sorted(counts) and counts[-1] >= 4 and buckets[-1][0] == "+Inf"
 

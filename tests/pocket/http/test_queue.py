@@ -63,6 +63,40 @@ def test_flush_is_refused_while_a_request_runs(slow_server):
     assert httpx.get(slow_server.url + "/flush_cache").text.startswith("Cache flushed")
 
 
+def test_flush_with_a_timeout_waits(slow_server):
+    body = {"input_ids": [20], "sampling_params": {"max_new_tokens": 20, "ignore_eos": True}}
+    asked = threading.Thread(target=slow_server.post, args=("/generate", body))
+    asked.start()
+    until(lambda: metric(slow_server, "num_running_reqs") == 1)
+    assert httpx.post(slow_server.url + "/flush_cache?timeout=0.05").status_code == 400
+    assert httpx.post(slow_server.url + "/flush_cache?timeout=60", timeout=60).status_code == 200
+    assert metric(slow_server, "num_running_reqs") == 0
+    asked.join(30)
+    refused = httpx.post(slow_server.url + "/flush_cache?timeout=soon")
+    assert refused.status_code == 400 and refused.json()["error"]["param"] == "timeout"
+
+
+def test_aborting_ends_the_running_and_the_waiting_request(slow_server):
+    """On SGLang a client names its request and another connection can end it."""
+    answers = {}
+
+    def ask(rid: str):
+        answers[rid] = slow_server.post("/generate", LONG | {"rid": rid}).json()["meta_info"]
+
+    threads = [threading.Thread(target=ask, args=(f"mine-{i}",)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    until(lambda: metric(slow_server, "num_running_reqs") + metric(slow_server, "num_queue_reqs") == 2)
+    assert slow_server.post("/abort_request", {"rid": "somebody"}).status_code == 200
+    assert metric(slow_server, "num_running_reqs") == 1
+    assert slow_server.post("/abort_request", {"rid": "mine"}).status_code == 200
+    for thread in threads:
+        thread.join(30)
+    assert {m["finish_reason"]["type"] for m in answers.values()} == {"abort"}
+    assert all(m["completion_tokens"] < 400 for m in answers.values())
+    assert slow_server.post("/abort_request", {}).json()["error"]["param"] == "rid"
+
+
 def test_requests_are_served_in_the_order_they_came(slow_server):
     finished, threads = [], []
 

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from labkit.pocket import protocol
+from labkit.pocket.protocol.job import OFF
+from labkit.pocket.protocol.native import OFF_GENERATE
+from labkit.pocket.protocol.openai import OFF_OPENAI
 
 GENERATION = ("/generate", "/v1/completions", "/v1/chat/completions")
 
@@ -20,8 +22,9 @@ def refused(server, path: str, body, status: int = 400) -> dict:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     answer = server.client.post(path, content=content)
     assert answer.status_code == status, answer.text
-    error = answer.json()["error"]
+    error = answer.json() if path.startswith("/v1/") else answer.json()["error"]
     assert error["code"] == status and error["message"]
+    assert not path.startswith("/v1/") or error["object"] == "error"
     return error
 
 
@@ -74,8 +77,10 @@ def test_malformed_bodies(server, path, body):
         ("sampling_seed", -1),
         ("skip_special_tokens", "no"),
         ("presence_penalty", 0.5),
-        ("n", 2),
-        ("regex", "a+"),
+        ("n", 65),
+        ("regex", "a(+"),
+        ("json_schema", "{"),
+        ("json_schema", '{"type": "objec"}'),
         ("min_new_tokens", 4),
         ("tempreature", 1),
         ("logit_bias", {"3": 1.0}),
@@ -91,10 +96,12 @@ def test_a_sampling_parameter_is_named(server, field, value):
     [
         ({}, "text, input_ids"),
         ({"text": "a", "input_ids": [1]}, "text, input_ids"),
-        ({"text": ["a", "b"]}, "text"),
+        ({"text": ["a", 3]}, "text"),
+        ({"text": []}, "text"),
         ({"text": ""}, "text"),
         ({"input_ids": []}, "input_ids"),
-        ({"input_ids": [[1], [2]]}, "input_ids"),
+        ({"input_ids": [[1], 2]}, "input_ids"),
+        ({"text": ["a", "b"], "rid": ["c"]}, "rid"),
         ({"input_ids": [320]}, "input_ids"),
         ({"input_ids": [-1]}, "input_ids"),
         ({"input_ids": [True]}, "input_ids"),
@@ -103,7 +110,9 @@ def test_a_sampling_parameter_is_named(server, field, value):
         ({"text": "a", "stream": "yes"}, "stream"),
         ({"text": "a", "sampling_params": [1]}, "sampling_params"),
         ({"text": "a", "colour": 1}, "colour"),
-        ({"text": "a", "return_logprob": True}, "return_logprob"),
+        ({"text": "a", "return_logprob": 1}, "return_logprob"),
+        ({"text": "a", "return_logprob": True, "logprob_start_len": 9}, "logprob_start_len"),
+        ({"text": "a", "return_hidden_states": True}, "return_hidden_states"),
         ({"text": "a", "rid": 5}, "rid"),
     ],
 )
@@ -166,12 +175,23 @@ SAMPLING = [
     "n",
     "skip_special_tokens",
     "no_stop_trim",
-    *protocol.OFF,
+    *OFF,
+    "regex",
+    "json_schema",
+    "stream_interval",
 ]
 FIELDS = {
-    "/generate": ["text", "input_ids", "stream", "rid", *protocol.OFF_GENERATE],
-    "/v1/completions": ["prompt", "stream", "model", "stream_options", "seed", "user", *SAMPLING, *protocol.OFF_OPENAI],
-    "/v1/chat/completions": ["messages", "stream", "model", "stream_options", "max_completion_tokens", *SAMPLING],
+    "/generate": ["text", "input_ids", "stream", "rid", "return_logprob", "top_logprobs_num", *OFF_GENERATE],
+    "/v1/completions": [
+        *("prompt", "stream", "model", "stream_options", "seed", "user", "echo", "logprobs", "response_format"),
+        *SAMPLING,
+        *OFF_OPENAI,
+    ],
+    "/v1/chat/completions": [
+        *("messages", "stream", "model", "stream_options", "max_completion_tokens", "logprobs", "top_logprobs"),
+        *("tools", "tool_choice", "response_format", "chat_template_kwargs", "modalities"),
+        *SAMPLING,
+    ],
 }
 VALID = {
     "/generate": {"input_ids": [20]},
@@ -205,7 +225,8 @@ def send_and_check(client: httpx.Client, path: str, content: bytes) -> int:
     answer = client.post(path, content=content)
     assert answer.status_code in (200, 400), (answer.status_code, answer.text, content)
     if answer.status_code == 400:
-        assert answer.json()["error"]["param"] is not None, content
+        told = answer.json()
+        assert told.get("error", told)["param"] is not None, content
     return answer.status_code
 
 

@@ -34,4 +34,4 @@ def test_token_ids_only_when_asked_for(server):
 
 def test_least_length_without_ignore_eos_is_refused(server):
     answer = server.post("/v1/completions", {"prompt": "the", "max_tokens": 4, "min_tokens": 2})
-    assert answer.status_code == 400 and answer.json()["error"]["param"] == "min_tokens"
+    assert answer.status_code == 400 and answer.json()["param"] == "min_tokens"
