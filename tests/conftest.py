@@ -4,6 +4,7 @@ import os
 import shutil
 import socket
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -11,6 +12,21 @@ from hypothesis import HealthCheck, settings
 # No judgement of a property by how long an example took to make or to run.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
+
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def pytest_configure(config):
+    """Kernels compiled and bandwidths measured here are the tests' own: a probe beside busy tests would be kept for the
+    user's next run. Kept between sessions, because compiling takes long."""
+    os.environ["XDG_CACHE_HOME"] = str(ROOT / "build" / "tests-cache")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_runtime_of_this_session(tmp_path_factory):
+    """Engines of tests meet no lock of a lab that runs here, nor of tests in another process."""
+    os.environ["LABKIT_RUNTIME_DIR"] = str(tmp_path_factory.mktemp("runtime"))
 
 
 def wait_until_read(connection: socket.socket, within_s: float = 60.0) -> None:
