@@ -5,6 +5,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+
+from labkit.measure import lacks as missing
+
 
 def doctor(*argv, **env):
     return subprocess.run(
@@ -30,3 +34,53 @@ def test_without_a_compiler_it_says_what_to_install(tmp_path):
     out = doctor(PATH=str(tmp_path), CC="")
     assert out.returncode == 1 and "Traceback" not in out.stderr
     assert "ziglang" in out.stdout and "apt install gcc" in out.stdout
+
+
+MACHINE = {"usable_cores": 4, "gpus": [{"name": "a GPU"}]}
+CHANGING = {
+    "huge_pages": "always [madvise] never",
+    "governor": "performance",
+    "load_average": [0.1],
+    "available_bytes": 9e9,
+}
+
+
+def said(tmp_path, machine=None, changing=None):
+    return {lack.what: lack for lack in missing.found(MACHINE | (machine or {}), CHANGING | (changing or {}), tmp_path)}
+
+
+@pytest.mark.parametrize(
+    ("machine", "changing", "what", "cost"),
+    [
+        ({"usable_cores": 1}, {}, "one core", "arrive in lumps"),
+        ({"gpus": []}, {}, "no NVIDIA GPU", "SGLang cannot run"),
+        ({}, {"huge_pages": "always madvise [never]"}, "no transparent huge pages", "half as long again"),
+        ({}, {"huge_pages": None}, "no transparent huge pages", "half as long again"),
+        ({}, {"available_bytes": 1e9}, "little memory", "1.0 GB are free"),
+        ({}, {"load_average": [3.0]}, "no quiet machine", "3.0 processes"),
+        ({}, {"governor": "powersave"}, "no steady clock (governor powersave)", "slower"),
+    ],
+)
+def test_what_is_missing_and_what_it_costs(tmp_path, machine, changing, what, cost):
+    assert what not in said(tmp_path)
+    lack = said(tmp_path, machine, changing)[what]
+    assert cost in lack.cost and "\n" not in lack.line() and not lack.stops
+
+
+def test_a_containers_limits_count(tmp_path):
+    (tmp_path / "cpu.max").write_text("100000 100000\n")
+    (tmp_path / "memory.max").write_text("1500000000\n")
+    (tmp_path / "memory.current").write_text("500000000\n")
+    assert {"one core", "little memory"} <= set(said(tmp_path))
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    (tmp_path / "memory.max").write_text("max\n")
+    assert not {"one core", "little memory"} & set(said(tmp_path))
+
+
+def test_without_any_program_each_is_named_with_its_cost(tmp_path):
+    """A PATH that is really empty."""
+    out = doctor("--json", PATH=str(tmp_path), CC="")
+    lacks = {lack["what"]: lack for lack in json.loads(out.stdout)["missing"]}
+    assert out.returncode == 1 and lacks["no C compiler"]["stops"]
+    assert {"no git", "no Chromium", "no Arm compiler and emulator"} <= set(lacks)
+    assert all(lack["cost"] for lack in lacks.values())

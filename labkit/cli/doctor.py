@@ -2,8 +2,9 @@
 
 import json
 import sys
+from dataclasses import asdict
 
-HELP = "this machine, its compiler, its GPU, the engines found, the memory bandwidth it sustains"
+HELP = "this machine, its engines, the memory bandwidth it sustains, and what is missing with what that costs"
 
 
 def add_arguments(parser) -> None:
@@ -14,10 +15,12 @@ def add_arguments(parser) -> None:
 
 def main(args) -> int:
     """Exit code 0 when the pocket engine can run here, 1 when something it needs is missing."""
+    from labkit.measure import lacks as missing
     from labkit.measure import probe
     from labkit.records import environment
 
     machine, engines = environment.machine(), _engines()
+    lacks = missing.found(machine, environment.changing())
     bandwidth = probe.bandwidth(args.threads, fresh=args.fresh)
     compiler = environment.compiler()
     if args.json:
@@ -30,6 +33,7 @@ def main(args) -> int:
             "tier": str(bandwidth.tier),
             "source": bandwidth.source,
         }
+        document["missing"] = [asdict(lack) for lack in lacks]
         print(json.dumps(document, indent=1))
     else:
         print(f"machine    {machine['cpu']}, {machine['usable_cores']} cores, {machine['memory_bytes'] / 1e9:.0f} GB")
@@ -39,7 +43,8 @@ def main(args) -> int:
         for name, state in engines.items():
             print(f"{name:10} {state}")
         print(f"memory     {bandwidth}\n           {bandwidth.source}")
-    return 0 if engines["pocket"].startswith("ready") else 1
+        print("missing    " + ("\n           ".join(lack.line() for lack in lacks) or "nothing that the lab could use"))
+    return 1 if any(lack.stops for lack in lacks) else 0
 
 
 def _engines() -> dict[str, str]:
