@@ -115,7 +115,7 @@ def estimate(rows: Iterable[Mapping], *, seed: int = 0) -> Estimates:
     rows = list(rows)
     columns = _Columns(counted(rows))
     if not columns.rows:
-        reasons = sorted({str(r.get("error") or r["status"]) for r in rows if r["status"] != "warmup"})
+        reasons = sorted({_why_not(r) for r in rows if r["status"] != "warmup"})
         raise NoSamples("no good sample: " + "; ".join(reasons or ["no requests"]))
     drawn = stats.resample(columns.repeat, seed=seed)
     return Estimates(
@@ -126,6 +126,16 @@ def estimate(rows: Iterable[Mapping], *, seed: int = 0) -> Estimates:
         throughput=_throughput(columns.rows),
         requests=len(columns.rows),
     )
+
+
+def _why_not(row: Mapping) -> str:
+    """Why a row does not count."""
+    if row["status"] != "ok":
+        return str(row.get("error") or row["status"])
+    tokens = row.get("output_tokens")
+    if tokens == 1:
+        return "an answer was one token long, and one token has no decode time: have it write more (output_tokens)"
+    return f"an answer of {tokens} tokens has no decode time"
 
 
 def compare(

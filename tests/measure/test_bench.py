@@ -55,6 +55,13 @@ def test_refused_samples_end_in_an_error_that_says_why(bench, server, monkeypatc
     assert code == 1 and "no good sample" in err and "400" in err
 
 
+def test_answers_of_one_token_end_in_an_error_that_says_so(bench, server, wire):
+    server.script = [wire.stream(wire.event(1, finish="stop"))]
+    code, _, err = bench()
+    assert code == 1 and err.count("\n") == 1 and "one token long, and one token has no decode time" in err
+    assert "ok" not in err.split(": ")[-1].split()
+
+
 def test_a_server_that_changes_under_the_run_is_noticed(bench, server):
     original = server.info
     answers = iter([original, original, original | {"version": "10"}])
