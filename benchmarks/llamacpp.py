@@ -27,13 +27,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from labkit.engines import ladder
-from labkit.errors import BadInput, LabError
+from labkit.engines.config import EngineConfig
+from labkit.errors import LabError
 from labkit.measure.client import get_json
 
 from . import gguf_random, gguf_shape, servers
 from .common import Paired, existing, interleave, machine, need, run, whole
 
-RUNGS = ("baseline", "kernels", "fp8-head")  # without drafts
 RESOLVED = ("kernel_variant", "dense_dtype", "lm_head_dtype", "replicas", "last_level_cache_bytes")
 THEIRS = "llama.cpp"
 
@@ -48,9 +48,11 @@ def main(args: argparse.Namespace) -> dict:
     whole("rounds", args.rounds, 1, 1000)
     whole("output_tokens", args.output_tokens, 2, 16384)
     whole("prompt_tokens", args.prompt_tokens, 1, 16384)
-    rungs = [ladder.name(name) for name in args.rungs.split(",")]
-    if not set(rungs) <= set(RUNGS):
-        raise BadInput("rungs", args.rungs, "a comma-separated list of " + ", ".join(RUNGS))
+    own = ladder.arms(EngineConfig())
+    chosen = [a for a in own if a.config.speculative is None]
+    if args.arms:
+        chosen = [ladder.get(chosen, name, "arms") for name in args.arms.split(",")]
+    names = [a.name for a in chosen]
     config = gguf_random.read_config(None if args.model == "pocket" else args.model)
     need("gguf", "gguf")
     with contextlib.ExitStack() as stack:
@@ -64,14 +66,14 @@ def main(args: argparse.Namespace) -> dict:
         url = stack.enter_context(servers.llama(binary, gguf, folder, context, args.llama_flags.split()))
         arms[THEIRS] = lambda: servers.llama_tpot(url, ids, args.output_tokens)
         resolved = {}
-        for name in rungs:
+        for name in names:
             at = stack.enter_context(servers.pocket(args.model, name, folder))
             said = get_json(at, "/server_info")
             resolved[name] = {key: said.get(key) for key in RESOLVED}
             arms[name] = lambda at=at: servers.pocket_tpot(at, ids, args.output_tokens)
         interleave(arms, 2)  # warm-up
         figures = interleave(arms, args.rounds)
-    compared = {name: Paired(tuple(figures[name]), tuple(figures[THEIRS])).as_dict("s/token") for name in rungs}
+    compared = {name: Paired(tuple(figures[name]), tuple(figures[THEIRS])).as_dict("s/token") for name in names}
     return {
         "yardstick": "llama.cpp server",
         "llama_server": version(binary),
@@ -82,17 +84,17 @@ def main(args: argparse.Namespace) -> dict:
         "seed": args.seed,
         "llama_flags": args.llama_flags,
         "llama_step_bytes": gguf_shape.step_bytes(config),
-        "pocket_step_bytes": {name: pocket_step_bytes(config, name) for name in rungs},
+        "pocket_step_bytes": {name: pocket_step_bytes(config, ladder.get(own, name).config) for name in names},
         "pocket_resolved": resolved,
-        "rungs": compared,
+        "arms": compared,
     }
 
 
-def pocket_step_bytes(config: dict, which: str) -> float:
+def pocket_step_bytes(config: dict, engine: EngineConfig) -> float:
     """Weight bytes that one token reads on the pocket engine, by the lab's own account."""
     from labkit.roofline.account import per_tensor
 
-    return per_tensor(config, context=0, head="fp8" if which == "fp8-head" else "bf16").weight_bytes
+    return per_tensor(config, context=0, head="fp8" if engine.fp8_lm_head else "bf16").weight_bytes
 
 
 def version(binary: Path) -> str:
@@ -106,7 +108,7 @@ def version(binary: Path) -> str:
 
 
 def show(result: dict) -> str:
-    theirs = next(iter(result["rungs"].values()))["theirs"]
+    theirs = next(iter(result["arms"].values()))["theirs"]
     llama_bytes = result["llama_step_bytes"]["total"]
     lines = [
         f"TPOT of {result['output_tokens']} tokens after {result['prompt_tokens']}, median of {result['rounds']} "
@@ -115,7 +117,7 @@ def show(result: dict) -> str:
         f"{'llama.cpp server':24}{llama_bytes / 1e6:10.2f}{statistics.median(theirs) * 1e3:12.3f}{'1':>22}"
         f"{min(theirs) * 1e3:10.3f}{'1':>7}",
     ]
-    for name, figure in result["rungs"].items():
+    for name, figure in result["arms"].items():
         size = result["pocket_step_bytes"][name] / 1e6
         spread = f"{figure['ratio_theirs_over_ours']:.2f} ({figure['ratio_low']:.2f} to {figure['ratio_high']:.2f})"
         lines.append(
@@ -135,7 +137,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--llama-server", required=True, metavar="PATH", help="the built llama-server")
     made.add_argument("--model", default="pocket", help="pocket, or a model folder of the same architecture")
-    made.add_argument("--rungs", default=",".join(RUNGS), help="which settings of the pocket engine (default: all)")
+    made.add_argument("--arms", help="which arms of the pocket engine's ladder (default: all that do not draft)")
     made.add_argument("--prompt-tokens", type=int, default=64)
     made.add_argument("--output-tokens", type=int, default=128)
     made.add_argument("--rounds", type=int, default=9)

@@ -58,7 +58,7 @@ def main(args: argparse.Namespace) -> dict:
     model = existing("model", SHIPPED_WEIGHTS if args.model == "pocket" else args.model, "a model folder")
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="yardstick-")))
-        url = args.url or stack.enter_context(servers.pocket(args.model, args.rung, folder))
+        url = args.url or stack.enter_context(servers.pocket(args.model, args.arm, folder))
         book = stack.enter_context(text_server(SENTENCE * 400))
         log = folder / "ours.jsonl"
         request = {"url": url, "text": prompt(model, args.prompt_tokens), "tokens": args.output_tokens}
@@ -72,7 +72,7 @@ def main(args: argparse.Namespace) -> dict:
     return {
         "yardstick": TOOL,
         "machine": machine(),
-        "server": args.url or f"pocket engine, {args.rung}",
+        "server": args.url or f"pocket engine, {args.arm}",
         "prompt_tokens": args.prompt_tokens,
         "output_tokens": args.output_tokens,
         "rounds": args.rounds,
@@ -191,7 +191,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("--tool", metavar="PATH", help=f"{TOOL}, when it is in another environment")
     made.add_argument("--model", default="pocket", help="pocket, or a model folder")
-    made.add_argument("--rung", default="baseline", help="setting of the server that is started")
+    made.add_argument("--arm", default="baseline", help="setting of the server that is started")
     made.add_argument("--url", help="a server that runs already, with the same model")
     made.add_argument("--prompt-tokens", type=int, default=64)
     made.add_argument("--output-tokens", type=int, default=768)

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Sequence
 
 from labkit.errors import BadInput
-from labkit.pocket.options import VARIANTS
+from labkit.pocket.options import TABLE
 
 from . import onnx_nbits, pocket_moe
 from .common import Paired, interleave, machine, need, run, whole
@@ -122,7 +122,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--shapes", default=",".join(f"{r}x{c}" for r, c in SHAPES), help="rows x columns, by commas")
     made.add_argument("--rounds", type=int, default=9)
     made.add_argument("--working-set-mb", type=int, default=128, help="bytes of matrices a side (10^6)")
-    made.add_argument("--variant", default="auto", help=", ".join(VARIANTS))
+    made.add_argument("--variant", default="auto", help=", ".join(TABLE["kernel_variant"].choices))
     made.add_argument("--seed", type=int, default=0)
     return made
 

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from labkit.engines import ladder
 from labkit.engines import pocket as launch
 from labkit.engines.config import EngineConfig
-from labkit.engines.ladder import rung
 from labkit.errors import LabError
 from labkit.measure.client import generate
 
@@ -77,8 +77,9 @@ def _end(child: subprocess.Popen) -> None:
 
 @contextlib.contextmanager
 def pocket(model: str, which: str, folder: Path, threads: int = 1) -> Iterator[str]:
-    """The pocket engine on one rung of the ladder; yields its URL. model: "pocket" or a folder."""
-    config = rung(EngineConfig.from_dict({"engine": "pocket", "model": model, "threads": threads}), which)
+    """The pocket engine on one arm of its ladder; yields its URL. model: "pocket" or a folder."""
+    base = EngineConfig.from_dict({"engine": "pocket", "model": model, "threads": threads})
+    config = ladder.get(ladder.arms(base), which).config
     started = launch.command(config, 0)
     argv = [*started.argv, "--watch-parent"]
     with process(

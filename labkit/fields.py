@@ -1,108 +1,164 @@
-"""Checks of single fields: each returns the value in its type or raises BadInput naming field, value, what is accepted.
+"""Typed fields of everything that people write, on pydantic; what does not fit becomes the lab's one line.
 
 Parameters reach the lab from YAML (where `1e-3` is a string), from papermill (which passes any type and only warns
 about unknown names) and from sliders, so nothing downstream may trust a type.
 """
 
-from collections.abc import Callable, Iterable
+import math
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
 from labkit.errors import BadInput
 
-Check = Callable[[str, object], object]
+# Names whose values must never be written down. A name such as SGLANG_SIMULATE_ACC_TOKEN_MODE is not one of them.
+SECRET_NAME = re.compile(r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
 
 
-def integer(low: int, high: int) -> Check:
-    """An int in [low, high]; a float or string that is exactly an integer is taken ("16", 16.0), a bool is not."""
-    accepted = f"an integer from {low} to {high}"
-
-    def check(field: str, value: object) -> int:
-        number = _number(value)
-        if number is None or number != int(number) or not low <= number <= high:
-            raise BadInput(field, value, accepted)
-        return int(number)
-
-    return check
+def refuse(accepted: str = "", *, at: tuple[str, ...] = (), **shown: object) -> PydanticCustomError:
+    """What a validator raises. accepted: in words ("": as the field's schema says); at: a field below this one;
+    value: what is shown instead of the input, for secrets and for checks of several fields."""
+    return PydanticCustomError("refused", "refused", {"accepted": accepted, "at": at, **shown})
 
 
-def real(low: float, high: float) -> Check:
-    """A float in [low, high]; numeric strings such as "1e-3" are taken, because YAML 1.1 reads 1e-3 as a string."""
-    accepted = f"a number from {low:g} to {high:g}"
-
-    def check(field: str, value: object) -> float:
-        number = _number(value)
-        if number is None or not low <= number <= high:
-            raise BadInput(field, value, accepted)
-        return float(number)
-
-    return check
-
-
-def boolean(field: str, value: object) -> bool:
-    """true or false, also as the strings that a command line passes."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    raise BadInput(field, value, "true or false")
-
-
-def text(field: str, value: object) -> str:
-    """A string that is not empty and has no control characters."""
-    if not isinstance(value, str) or not value.strip() or not value.isprintable():
-        raise BadInput(field, value, "a string that is not empty")
+def _number(value: object) -> object:
+    """A number, also one that YAML or a command line wrote as text; never a bool, a NaN or an infinity."""
+    if isinstance(value, str):
+        try:
+            value = int(value)
+        except ValueError:
+            try:
+                value = float(value)
+            except ValueError:
+                raise refuse() from None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise refuse()
     return value
 
 
-def one_of(*names: str) -> Check:
-    """One of the given strings."""
-
-    def check(field: str, value: object) -> str:
-        if value not in names or not isinstance(value, str):
-            raise BadInput(field, value, "one of " + ", ".join(names))
-        return value
-
-    return check
+def _flag(value: object) -> bool:
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if not isinstance(value, bool):
+        raise refuse()
+    return value
 
 
-def optional(check: Check) -> Check:
-    """None (also YAML's empty value), or what `check` takes."""
-    return lambda field, value: None if value is None else check(field, value)
+def _printable(value: str) -> str:
+    if not value.strip() or not value.isprintable():
+        raise refuse()
+    return value
 
 
-def list_of(check: Check, least: int = 0) -> Check:
-    """A tuple of checked items, at least `least` of them; a lone string is refused, so "ab" never becomes a, b."""
-
-    def run(field: str, value: object) -> tuple:
-        if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
-            raise BadInput(field, value, "a list")
-        items = tuple(check(f"{field}[{i}]", v) for i, v in enumerate(value))
-        if len(items) < least:
-            raise BadInput(field, value, f"a list of at least {least}")
-        return items
-
-    return run
+def _listed(value: object) -> object:
+    if not isinstance(value, (list, tuple)):  # a lone string would become its letters
+        raise refuse()
+    return value
 
 
-def mapping(field: str, value: object, known: dict[str, Check]) -> dict[str, object]:
-    """Check a dict against `known` names; unknown names are refused, absent ones stay absent."""
-    if not isinstance(value, dict):
-        raise BadInput(field or "parameters", value, "a mapping of names to values")
-    out = {}
-    for name, item in value.items():
-        path = f"{field}.{name}" if field else str(name)
-        if name not in known:
-            raise BadInput(path, item, "one of the fields " + ", ".join(known))
-        out[name] = known[name](path, item)
-    return out
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Text = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 
 
-def _number(value: object) -> float | int | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value
+def whole(low: int, high: int) -> Any:
+    """The type of an int in [low, high]; "16" and 16.0 are taken, True is not."""
+    return Annotated[int, Field(ge=low, le=high), BeforeValidator(_number)]
+
+
+def real(low: float, high: float) -> Any:
+    """The type of a float in [low, high]; "1e-3" is taken."""
+    return Annotated[float, Field(ge=low, le=high), BeforeValidator(_number)]
+
+
+def one_of(*names: str) -> Any:
+    """The type of one of the given strings."""
+    return Literal[names]
+
+
+def list_of(kind: Any, least: int = 0) -> Any:
+    """The type of a tuple of at least `least` items; only a list or a tuple is taken."""
+    return Annotated[tuple[kind, ...], Field(min_length=least), BeforeValidator(_listed)]
+
+
+class Model(BaseModel):
+    """A mapping with typed names; unknown names are refused. Frozen."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @classmethod
+    def checked(cls, value: object, field: str = "") -> Self:
+        """Validate a mapping (a model of this class passes). Raises BadInput naming the field below `field`."""
+        try:
+            return cls.model_validate(value)
+        except ValidationError as e:
+            raise bad_input(e, cls.model_json_schema(by_alias=True), field) from None
+
+
+def check(kind: Any, field: str, value: object) -> Any:
+    """The value as one of the types above. Raises BadInput."""
+    adapter = TypeAdapter(kind)
     try:
-        number = float(value) if isinstance(value, (float, str)) else None
-    except ValueError:
-        return None
-    return None if number is None or number != number or number in (float("inf"), float("-inf")) else number
+        return adapter.validate_python(value)
+    except ValidationError as e:
+        raise bad_input(e, adapter.json_schema(), field) from None
+
+
+def bad_input(error: ValidationError, schema: dict, field: str) -> BadInput:
+    """The first error as one line: the path below `field`, its value, and what the JSON schema accepts there."""
+    first = error.errors(include_url=False)[0]
+    context = first.get("ctx", {})
+    where = (*first["loc"], *context.get("at", ()))
+    value = context["value"] if "value" in context else None if first["type"] == "missing" else first["input"]
+    inside = where[:-1] if first["type"] == "extra_forbidden" else where
+    accepted = context.get("accepted") or _accepted(_below(schema, inside), schema, first["type"] == "extra_forbidden")
+    path = field
+    for part in where:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    return BadInput(path or "parameters", value, accepted)
+
+
+def _below(schema: dict, where: tuple) -> dict:
+    """The part of a JSON schema that describes a path; {} where it does not reach."""
+    found = _plain(schema, schema)
+    for part in where:
+        inner = found.get("items") if isinstance(part, int) else found.get("properties", {}).get(part)
+        found = _plain(inner or found.get("additionalProperties") or {}, schema)
+    return found
+
+
+def _plain(part: object, schema: dict) -> dict:
+    """Without references, and without the null that an optional field also takes."""
+    if not isinstance(part, dict):
+        return {}
+    for choice in part.get("anyOf", ()):
+        if choice.get("type") != "null":
+            return _plain(choice, schema)
+    return schema["$defs"][part["$ref"].rsplit("/", 1)[-1]] if "$ref" in part else part
+
+
+def _accepted(part: dict, schema: dict, names: bool) -> str:
+    if names:
+        return "one of the fields " + ", ".join(part.get("properties", {}))
+    choices = part.get("enum") or ([part["const"]] if "const" in part else [])
+    if choices:
+        return "one of " + ", ".join(map(str, choices))
+    kind = part.get("type")
+    if kind in ("integer", "number"):
+        noun = "an integer" if kind == "integer" else "a number"
+        ends = [
+            f"{word} {part[key]:g}" if kind == "number" else f"{word} {part[key]}" for word, key in _ENDS if key in part
+        ]
+        return " ".join([noun, *ends])
+    if kind == "array":
+        return f"a list of at least {part['minItems']}" if part.get("minItems") else "a list"
+    return _WORDS.get(kind, "a value of the right type")
+
+
+_ENDS = (("from", "minimum"), ("to", "maximum"))
+_WORDS = {
+    "boolean": "true or false",
+    "string": "a string that is not empty",
+    "object": "a mapping of names to values",
+}

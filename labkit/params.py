@@ -1,96 +1,85 @@
-"""Typed, validated parameters of a run: engine, load and plan. The same names in YAML, papermill and panels."""
+"""Typed, validated parameters of a run: engine, arms, load and plan. The same names in YAML, papermill and panels."""
 
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from labkit import fields as check
+from pydantic import Field
+
+from labkit.engines import ladder
 from labkit.engines.config import EngineConfig
-from labkit.engines.ladder import RUNGS
-from labkit.engines.ladder import name as rung_name
 from labkit.errors import BadInput
+from labkit.fields import Model, Text, list_of, real, whole
+
+COMMON, NOTEBOOKS = "common", "notebooks"  # the two sections of a params file
 
 
-@dataclass(frozen=True)
-class Params:
+class Params(Model):
     """One run. Units: seconds, tokens. `output_tokens` None lets the model stop by itself (at most 512 tokens).
 
+    arms       what is measured: see labkit.engines.ladder.Step; None: the engine's own ladder
+    only       names of the arms that `labkit ladder` measures; empty: all that are not broken on purpose
+    arm        the arm that a notebook is about; None: the first whose `expect` is the notebook's subject
     workload   a name that labkit.workloads.load knows
     count      distinct prompts; every repeat and every arm uses the same ones
     repeats    measured passes over the prompts; warmup requests before them are not counted
-    rungs      which rungs `labkit ladder` and the notebooks climb
     out_dir    parent of the run's directory
-    extra      fields that a notebook adds, checked by its own schema (see `load_params`)
     """
 
-    engine: EngineConfig = field(default_factory=EngineConfig)
-    workload: str = "word-problems"
-    count: int = 4
-    repeats: int = 5
-    warmup: int = 2
-    prompt_tokens: int | None = None
-    output_tokens: int | None = 192
-    seed: int = 1
-    rungs: tuple[str, ...] = RUNGS
-    out_dir: str = "outputs"
-    tokenizer: str | None = None
-    timeout_s: float = 300.0
-    extra: dict[str, object] = field(default_factory=dict)
+    engine: EngineConfig = Field(default_factory=EngineConfig)
+    arms: list_of(ladder.Step, least=1) | None = None
+    only: list_of(ladder.Name) = ()
+    arm: ladder.Name | None = None
+    workload: Text = "word-problems"
+    count: whole(1, 10_000) = 4
+    repeats: whole(1, 1000) = 5
+    warmup: whole(0, 100) = 2
+    prompt_tokens: whole(4, 1 << 20) | None = None
+    output_tokens: whole(2, 1 << 20) | None = 192
+    seed: whole(0, 2**31 - 1) = 1
+    out_dir: Text = "outputs"
+    tokenizer: Text | None = None
+    timeout_s: real(1, 86400) = 300.0
 
     def as_dict(self) -> dict:
-        """JSON- and YAML-ready; `load_params` of it gives the same Params (extra fields stand at top level)."""
-        out = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "extra"}
-        out["engine"] = self.engine.as_dict()
-        out["rungs"] = list(self.rungs)
-        return {**out, **{k: list(v) if isinstance(v, tuple) else v for k, v in self.extra.items()}}
+        """JSON- and YAML-ready; `load_params` of it gives the same Params."""
+        out = self.model_dump(mode="json", exclude={"engine", "arms"})
+        arms = None if self.arms is None else [a.as_dict() for a in self.arms]
+        return {"engine": self.engine.given(), "arms": arms, **out}
+
+    def ladder(self) -> list[ladder.Arm]:
+        """The arms of these parameters, in order. Raises BadInput."""
+        return ladder.arms(self.engine, self.arms)
 
     def load(self) -> dict:
         """What the engine is asked to do, apart from which engine it is: the load part of a store's key."""
         names = ("workload", "count", "prompt_tokens", "output_tokens", "seed")
         return {n: getattr(self, n) for n in names}
 
-
-def _rung(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise BadInput(name, value, "one of " + ", ".join(RUNGS))
-    return rung_name(value)
+    def replace(self, **changes: object) -> "Params":
+        """A checked copy with some fields changed."""
+        return Params.checked({**{n: getattr(self, n) for n in self.model_fields_set}, **changes})
 
 
-KNOWN: dict[str, check.Check] = {
-    "engine": lambda name, value: EngineConfig.from_dict(value, name),
-    "workload": check.text,
-    "count": check.integer(1, 10_000),
-    "repeats": check.integer(1, 1000),
-    "warmup": check.integer(0, 100),
-    "prompt_tokens": check.optional(check.integer(4, 1 << 20)),
-    "output_tokens": check.optional(check.integer(2, 1 << 20)),
-    "seed": check.integer(0, 2**31 - 1),
-    "rungs": check.list_of(_rung, least=1),
-    "out_dir": check.text,
-    "tokenizer": check.optional(check.text),
-    "timeout_s": check.real(1, 86400),
-}
+def load_params(source: str | Path | dict, **changes: object) -> Params:
+    """Validate a params file or a mapping into Params; `changes` that are not None (a command line's) override it.
 
-
-def load_params(source: str | Path | dict, also: dict[str, check.Check] | None = None, **changes: object) -> Params:
-    """Validate a YAML file or a mapping into Params; `changes` override it (a notebook's or a command line's values).
-
-    `also` names further fields and their checks; they land in `Params.extra`. Raises BadInput naming the field, its
-    value and what is accepted, for unknown names too. Environment: nothing is read from it.
+    Of a file's two sections, `common` is read here and `notebooks` by labkit.batch; names outside of them count as
+    common. Raises BadInput naming the field, its value and what is accepted, for unknown names too; Params.ladder
+    says whether the arms fit the engine. Environment: nothing is read from it.
     """
-    given = dict(source) if isinstance(source, dict) else read_yaml(Path(source))
-    given.pop("notebooks", None)  # a file's section of single notebooks' values: labkit.batch reads it
-    given.update({k: v for k, v in changes.items() if v is not None})
-    known = {**KNOWN, **(also or {})}
-    got = check.mapping("", given, known)
-    extra = {k: got.pop(k) for k in list(got) if k not in KNOWN}
-    return Params(**got, extra=extra)
+    given = common(source if isinstance(source, dict) else read_yaml(Path(source)))
+    return Params.checked({**given, **{k: v for k, v in changes.items() if v is not None}})
 
 
-def dump_params(params: Params, path: str | Path) -> None:
-    """Write YAML that `load_params` and papermill read back into exactly these parameters."""
-    import yaml
-
-    Path(path).write_text(yaml.safe_dump(params.as_dict(), sort_keys=False), encoding="utf-8")
+def common(document: dict) -> dict:
+    """The common values of a document. Raises BadInput for a section that is no mapping, or a name given twice."""
+    section = document.get(COMMON) or {}
+    if not isinstance(section, dict):
+        raise BadInput(COMMON, section, "a mapping of names to values")
+    loose = {k: v for k, v in document.items() if k not in (COMMON, NOTEBOOKS)}
+    for name in loose:
+        if name in section:
+            raise BadInput(str(name), loose[name], f"one place: it stands in {COMMON} too")
+    return {**section, **loose}
 
 
 def read_yaml(path: Path) -> dict:
@@ -110,3 +99,21 @@ def read_yaml(path: Path) -> dict:
     if not isinstance(document, dict):
         raise BadInput("params", str(path), "a YAML mapping of names to values")
     return document
+
+
+def schema() -> dict:
+    """JSON schema of a params file, for editors: completion, help and red lines while typing."""
+    inner = Params.model_json_schema(by_alias=True)
+    definitions = inner.pop("$defs")
+    sections = {
+        COMMON: {**inner, "description": "values of every notebook and command"},
+        NOTEBOOKS: {"type": "object", "additionalProperties": {"type": "object"}, "description": "of single notebooks"},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "labkit params",
+        "type": "object",
+        "properties": sections,
+        "additionalProperties": False,
+        "$defs": definitions,
+    }

@@ -1,20 +1,22 @@
 """Parameters: wrong types and unknown names are refused by name; YAML's habits are met."""
 
+import json
 from pathlib import Path
 
 import pytest
+import yaml
 
-from labkit import fields
+from labkit.engines import ladder
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
-from labkit.params import Params, dump_params, load_params
+from labkit.params import Params, load_params, read_yaml, schema
 
 SHIPPED = Path(__file__).parents[1] / "params"
 
 
 def test_defaults_are_the_shipped_profile():
     shipped = load_params(SHIPPED / "pocket.yaml")
-    assert shipped == Params(engine=EngineConfig(engine="pocket", model="pocket"))
+    assert shipped.replace(arms=None) == Params(engine=EngineConfig(threads=1))
 
 
 @pytest.mark.parametrize(
@@ -27,8 +29,12 @@ def test_defaults_are_the_shipped_profile():
         ({"output_tokens": 1}, "output_tokens"),
         ({"seed": -1}, "seed"),
         ({"timeout_s": "soon"}, "timeout_s"),
-        ({"rungs": []}, "rungs"),
-        ({"rungs": ["baseline", "turbo"]}, "rung"),
+        ({"arms": []}, "arms"),
+        ({"arms": [{"name": "a"}, {"name": "b", "expects": "nothing"}]}, r"arms\[1\].expects"),
+        ({"only": ["baseline", "turbo words"]}, r"only\[1\]"),
+        ({"common": {"repeat": 3}}, "repeat"),
+        ({"common": {"repeats": 3}, "repeats": 4}, "repeats"),
+        ({"common": 3}, "common"),
         ({"engine": {"engine": "pocket", "threads": "many"}}, "engine.threads"),
     ],
 )
@@ -39,9 +45,9 @@ def test_bad_values_name_their_field(given, field):
 
 def test_yaml_numbers_that_are_strings(tmp_path):
     path = tmp_path / "p.yaml"
-    path.write_text("timeout_s: 1e2\nrepeats: '3'\noutput_tokens:\nrungs: [baseline, humming]\nengine: pocket\n")
+    path.write_text("timeout_s: 1e2\nrepeats: '3'\noutput_tokens:\nonly: [baseline]\nengine: pocket\n")
     got = load_params(path)
-    assert (got.timeout_s, got.repeats, got.output_tokens, got.rungs) == (100.0, 3, None, ("baseline", "kernels"))
+    assert (got.timeout_s, got.repeats, got.output_tokens, got.only) == (100.0, 3, None, ("baseline",))
 
 
 @pytest.mark.parametrize(
@@ -55,18 +61,14 @@ def test_unreadable_files(tmp_path, text, says):
         load_params(path)
 
 
-def test_saved_parameters_load_to_the_same(tmp_path):
-    schema = {"contexts": fields.list_of(fields.integer(1, 1 << 20)), "guess": fields.real(0, 100)}
-    params = load_params(
-        {"engine": {"engine": "pocket", "fp8_lm_head": True, "env": {"A": 1}}, "contexts": [1, 2], "guess": "1e-1"},
-        also=schema,
-        repeats=2,
-    )
-    assert params.extra == {"contexts": (1, 2), "guess": 0.1} and params.repeats == 2
-    dump_params(params, tmp_path / "p.yaml")
-    assert load_params(tmp_path / "p.yaml", also=schema) == params
-    with pytest.raises(BadInput, match="contexts"):
-        load_params(tmp_path / "p.yaml")
+def test_saved_parameters_load_to_the_same():
+    given = {
+        "engine": {"engine": "pocket", "env": {"A": 1}},
+        "arms": [{"name": "a"}, {"name": "b", "from": "a", "expect": "fewer bytes", "set": {"fp8_lm_head": True}}],
+    }
+    params = load_params(given, repeats=2)
+    assert params.repeats == 2 and [a.name for a in params.ladder()] == ["a", "b"]
+    assert load_params(yaml.safe_load(yaml.safe_dump(params.as_dict()))) == params
 
 
 def test_load_names_what_the_engine_is_asked_and_not_which_engine():
@@ -77,3 +79,17 @@ def test_load_names_what_the_engine_is_asked_and_not_which_engine():
 @pytest.mark.parametrize("name", ["pocket", "spark", "h200", "attach"])
 def test_shipped_profiles_are_valid(name):
     assert isinstance(load_params(SHIPPED / f"{name}.yaml"), Params)
+
+
+@pytest.mark.parametrize(("name", "engine"), [("pocket", "pocket"), ("spark", "sglang"), ("h200", "sglang")])
+def test_shipped_profiles_show_the_engines_own_ladder(name, engine):
+    params = load_params(SHIPPED / f"{name}.yaml")
+    assert params.arms == ladder.shipped(engine) and params.ladder()
+
+
+def test_editors_get_the_schema_of_today():
+    """`labkit schema > params/schema.json` after a change of a field."""
+    assert json.loads((SHIPPED / "schema.json").read_text()) == schema()
+    for path in SHIPPED.glob("*.yaml"):
+        assert path.read_text().startswith("# yaml-language-server: $schema=schema.json\n")
+        assert set(read_yaml(path)) <= set(schema()["properties"])

@@ -14,48 +14,62 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from labkit import fields as check
-from labkit.engines import process
-from labkit.engines.config import EngineConfig, Speculative
-from labkit.engines.ladder import name as rung_name
-from labkit.engines.ladder import rung
+from labkit.engines import ladder, process
+from labkit.engines.config import EngineConfig
 from labkit.engines.sglang.gpu import smi
 from labkit.engines.sglang.preflight import kernel_caches
 from labkit.errors import BadInput, LabError
+from labkit.fields import Flag, Model, Text, list_of, real, whole
 from labkit.measure import client, session
-from labkit.params import Params, load_params
+from labkit.params import Params, load_params, read_yaml
 from labkit.records import RunWriter
 from labkit.workloads import Prompt, load
 
 PROFILED_STEPS = 12
 
 
-@dataclass(frozen=True)
-class Visit:
+class Visit(Model):
     """One load on a running server. accept: simulated accept lengths that alternate, 0 = the model's own; () = none."""
 
-    load: str
-    requests: int
-    accept: tuple[float, ...] = ()
+    load: Text
+    requests: whole(1, 1000)
+    accept: list_of(real(0, 64)) = ()
 
 
-@dataclass(frozen=True)
-class Stop:
+class Stop(Model):
     """One start of one server. estimate_s decides whether it still fits the budget."""
 
-    server: str
-    visits: tuple[Visit, ...]
-    estimate_s: float = 60.0
-    profile: bool = False
+    server: Text
+    visits: list_of(Visit, least=1)
+    estimate_s: real(1, 86400) = 60.0
+    profile: Flag = False
+
+
+class Load(Model):
+    """Lengths of a load, tokens."""
+
+    prompt_tokens: whole(2, 1 << 20)
+    output_tokens: whole(2, 1 << 20)
+
+
+class _File(Model):
+    """A plan as its file has it; `arms` come after those of the parameters."""
+
+    params: Text
+    budget_s: real(1, 86400)
+    warmup: whole(0, 20) = 2
+    loads: dict[str, Load]
+    arms: list_of(ladder.Step) = ()
+    stops: list_of(Stop, least=1)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A whole campaign. loads: name -> (prompt_tokens, output_tokens)."""
+    """A whole campaign: its parameters, a server for each arm, and the loads by name."""
 
     params: Params
     servers: dict[str, EngineConfig]
-    loads: dict[str, tuple[int, int]]
+    loads: dict[str, Load]
     stops: tuple[Stop, ...]
     budget_s: float
     warmup: int = 2
@@ -67,22 +81,21 @@ def read_plan(path: str | Path, model: str | None = None) -> Plan:
 
     Raises BadInput naming the field.
     """
-    import yaml
-
     path = Path(path)
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise BadInput("plan", str(path), f"a readable YAML file ({e.strerror})") from None
-    got = check.mapping("", document, _PLAN)
-    params = load_params(path.parent / got["params"])
+    document = read_yaml(path)
+    got = _File.checked(document)
+    params = load_params(path.parent / got.params)
     if model:
-        engine = params.engine.replace(model=model).as_dict()
-        params = load_params({**params.as_dict(), "engine": engine, "tokenizer": model})
-    servers = {n: _server(f"servers.{n}", v, params.engine) for n, v in got["servers"].items()}
-    loads = {n: _load(f"loads.{n}", v) for n, v in got["loads"].items()}
-    stops = tuple(_stop(f"stops[{i}]", s, servers, loads) for i, s in enumerate(got["stops"]))
-    return Plan(params, servers, loads, stops, got["budget_s"], got.get("warmup", 2), document)
+        params = params.replace(engine=params.engine.replace(model=model), tokenizer=model)
+    own = ladder.shipped(params.engine.engine) if params.arms is None else params.arms
+    servers = {a.name: a.config for a in ladder.arms(params.engine, [*own, *got.arms])}
+    for i, stop in enumerate(got.stops):
+        if stop.server not in servers:
+            raise BadInput(f"stops[{i}].server", stop.server, "one of " + ", ".join(servers))
+        for j, visit in enumerate(stop.visits):
+            if visit.load not in got.loads:
+                raise BadInput(f"stops[{i}].visits[{j}].load", visit.load, "one of " + ", ".join(got.loads))
+    return Plan(params, servers, got.loads, got.stops, got.budget_s, got.warmup, document)
 
 
 class Campaign:
@@ -107,7 +120,8 @@ class Campaign:
             n: max((v.requests for s in self.plan.stops for v in s.visits if v.load == n), default=1)
             for n in self.plan.loads
         }
-        for name, (tokens, new) in self.plan.loads.items():
+        for name, size in self.plan.loads.items():
+            tokens, new = size.prompt_tokens, size.output_tokens
             self.prompts[name] = load(
                 "synthetic",
                 count=most[name],
@@ -300,7 +314,7 @@ class Held:
                 env["LABKIT_SIMULATE_ACC_LEN_FILE"] = str(self._accept)
             # Ports apart, because SGLang takes some more next to its own, and held servers bind theirs late.
             port = config.port or 30000 + 37 * (number + 1)
-            config = config.replace(env={**dict(config.env), **env}, port=port)
+            config = config.replace(env={**config.env, **env}, port=port)
         try:
             self._engine = process.start(
                 config, self._folder, lambda event: self._begun.set(), beside=True, cancel=self._cancel, grace_s=2.0
@@ -374,75 +388,6 @@ def main(argv: list[str] | None = None) -> int:
 def _ask(url: str, path: str, body: dict) -> None:
     client.request(url, "POST", path, json.dumps(body).encode(), timeout_s=30)
 
-
-def _server(name: str, value: object, base: EngineConfig) -> EngineConfig:
-    got = check.mapping(name, value, _SERVER)
-    if "speculative" in got:
-        base = base.replace(speculative=got["speculative"])
-    config = rung(base, got["rung"])
-    return config.replace(
-        extra_args=[*config.extra_args, *got.get("extra_args", ())],
-        env={**dict(config.env), **{k: str(v) for k, v in got.get("env", {}).items()}},
-    )
-
-
-def _load(name: str, value: object) -> tuple[int, int]:
-    size = check.integer(2, 1 << 20)
-    got = check.mapping(name, value, {"prompt_tokens": size, "output_tokens": size})
-    for field_name in ("prompt_tokens", "output_tokens"):
-        if field_name not in got:
-            raise BadInput(f"{name}.{field_name}", None, "a number of tokens")
-    return got["prompt_tokens"], got["output_tokens"]
-
-
-def _stop(name: str, value: object, servers: dict, loads: dict) -> Stop:
-    got = check.mapping(name, value, _STOP)
-    visits = []
-    for i, item in enumerate(got["visits"]):
-        visit = check.mapping(f"{name}.visits[{i}]", item, _VISIT)
-        if visit["load"] not in loads:
-            raise BadInput(f"{name}.visits[{i}].load", visit["load"], "one of " + ", ".join(loads))
-        visits.append(Visit(**visit))
-    if got["server"] not in servers:
-        raise BadInput(f"{name}.server", got["server"], "one of " + ", ".join(servers))
-    return Stop(**{**got, "visits": tuple(visits)})
-
-
-def _as_is(field: str, value: object) -> object:
-    return value
-
-
-def _named(field: str, value: object) -> dict:
-    if not isinstance(value, dict) or not value:
-        raise BadInput(field, value, "a mapping with at least one name")
-    return value
-
-
-_PLAN = {
-    "params": check.text,
-    "budget_s": check.real(1, 86400),
-    "warmup": check.integer(0, 20),
-    "loads": _named,
-    "servers": _named,
-    "stops": check.list_of(_as_is, least=1),
-}
-_SERVER = {
-    "rung": lambda field, value: rung_name(value),
-    "extra_args": check.list_of(check.text),
-    "env": _named,
-    "speculative": lambda field, value: Speculative.from_dict(value, field),
-}
-_STOP = {
-    "server": check.text,
-    "estimate_s": check.real(1, 86400),
-    "profile": check.boolean,
-    "visits": check.list_of(_as_is, least=1),
-}
-_VISIT = {
-    "load": check.text,
-    "requests": check.integer(1, 1000),
-    "accept": check.list_of(check.real(0, 64)),
-}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -13,6 +13,7 @@ import pandas as pd
 from labkit.catalog import load_config
 from labkit.checks.checks import configuration
 from labkit.checks.observed import Observed
+from labkit.engines import ladder
 from labkit.engines.config import EngineConfig
 from labkit.engines.sglang import profile
 from labkit.errors import BadInput
@@ -278,22 +279,22 @@ def checks_table(record: Record, load: str = "1k") -> pd.DataFrame:
         if server in seen:
             continue
         seen.add(server)
-        config = EngineConfig.from_dict(arm["engine"]).replace(simulate_acc_len=None)
-        expect = [
-            n
-            for n, on in (
-                ("kernels", config.moe_runner_backend == "humming"),
-                ("fp8-head", config.fp8_lm_head),
-                ("mtp", config.speculative is not None),
-            )
-            if on
-        ] or ["baseline"]
+        told = arm["engine"]
+        config = EngineConfig.of_record(told)
+        plain, *changes = [s for s in ladder.shipped("sglang") if s.expect != ladder.FAULT]
+        has = [s.name for s in changes if _holds(told, *next(iter(s.set.items())))]
+        expect = has or [plain.name]
         log = next((text for stop, text in record.logs.items() if stop.split("-", 1)[-1] == server), None)
         env = {k: v for k, v in arm["launch"]["env"].items() if k.startswith("SGL")}
         mine = tuple(r for r in record.runs[load].rows if r["arm"] == server and r["status"] != "warmup")
         for check in configuration(Observed(arm["server_info"], log, mine, env), expect, config):
             rows.append({"server": server, **check.as_dict()})
     return pd.DataFrame(rows)
+
+
+def _holds(told: dict, field: str, value: object) -> bool:
+    """Whether a recorded configuration has an arm's change; any drafting counts."""
+    return told.get(field) is not None if isinstance(value, dict) else told.get(field) == value
 
 
 def head_checks(record: Record) -> pd.DataFrame:

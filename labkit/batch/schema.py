@@ -8,32 +8,28 @@ import io
 import tokenize
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import nbformat
 
-from labkit import fields
 from labkit.errors import BadInput
-from labkit.params import KNOWN as COMMON
-from labkit.params import load_params
+from labkit.fields import Flag, check, list_of, real, whole
+from labkit.params import NOTEBOOKS, Params, common
 
-_WIDE = 1e15
-_CHECKS: dict[str, fields.Check] = {
-    "int": fields.integer(-int(_WIDE), int(_WIDE)),
-    "float": fields.real(-_WIDE, _WIDE),
-    "bool": fields.boolean,
-    "str": lambda name, value: value if isinstance(value, str) else _refuse(name, value, "a string"),
-    "dict": lambda name, value: value if isinstance(value, dict) else _refuse(name, value, "a mapping"),
-    "list": lambda name, value: list(fields.list_of(lambda _, item: item)(name, value)),
+_WIDE = 10**15
+_KINDS = {
+    "int": whole(-_WIDE, _WIDE),
+    "float": real(-_WIDE, _WIDE),
+    "bool": Flag,
+    "str": str,
+    "dict": dict[str, Any],
+    "list": list_of(Any),
 }
-
-
-def _refuse(name: str, value: object, accepted: str):
-    raise BadInput(name, value, accepted)
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One line of a parameters cell. `kind` is a key of the checks above; `optional` allows None."""
+    """One line of a parameters cell. `kind` is one of the types above; `optional` allows None."""
 
     name: str
     kind: str
@@ -45,7 +41,8 @@ class Parameter:
         """The value in this parameter's type. Raises BadInput naming it."""
         if value is None and self.optional:
             return None
-        return _CHECKS[self.kind](self.name, value)
+        got = check(_KINDS[self.kind], self.name, value)
+        return list(got) if isinstance(got, tuple) else got
 
 
 def parameters_of(notebook: Path) -> dict[str, Parameter]:
@@ -70,9 +67,9 @@ def parameters_of(notebook: Path) -> dict[str, Parameter]:
             raise BadInput(notebook.name, ast.unparse(line), "only lines such as `repeats: int = 5` in this cell")
         name = line.target.id
         kinds = [part.strip().split("[")[0] for part in ast.unparse(line.annotation).split("|")]
-        kind = next((k for k in kinds if k in _CHECKS), None)
+        kind = next((k for k in kinds if k in _KINDS), None)
         if kind is None:
-            raise BadInput(f"{notebook.name}: {name}", ast.unparse(line.annotation), "a type of " + ", ".join(_CHECKS))
+            raise BadInput(f"{notebook.name}: {name}", ast.unparse(line.annotation), "a type of " + ", ".join(_KINDS))
         out[name] = Parameter(
             name, kind, "None" in kinds, ast.literal_eval(line.value), remarks.get(line.end_lineno, "")
         )
@@ -86,7 +83,9 @@ def check_values(notebook: Path, given: dict[str, object]) -> dict[str, object]:
     """
     known = parameters_of(notebook)
     values = {name: known[name].check(value) for name, value in given.items() if name in known}
-    load_params({name: value for name, value in values.items() if name in COMMON})
+    params = Params.checked({name: value for name, value in values.items() if name in Params.model_fields})
+    if {"engine", "arms"} & set(values):
+        params.ladder()
     return values
 
 
@@ -95,18 +94,18 @@ def for_notebook(notebook: Path, given: dict[str, object]) -> dict[str, object]:
 
     Raises BadInput for a section that is no mapping of notebooks to mappings.
     """
-    section = given.get("notebooks") or {}
+    section = given.get(NOTEBOOKS) or {}
     if not isinstance(section, dict) or not all(isinstance(v, dict) for v in section.values()):
-        raise BadInput("notebooks", section, "a mapping of notebook names to their parameters")
+        raise BadInput(NOTEBOOKS, section, "a mapping of notebook names to their parameters")
     own = section.get(notebook.stem, {})
     names = parameters_of(notebook)
     for name, value in own.items():
         if name not in names:
             raise BadInput(f"notebooks.{notebook.stem}.{name}", value, "one of " + ", ".join(names))
-    return {**{k: v for k, v in given.items() if k != "notebooks"}, **own}
+    return {**common(given), **own}
 
 
 def unknown(notebooks: list[Path], given: dict[str, object]) -> list[str]:
     """Names in a parameters file that neither the lab nor any of these notebooks knows: most likely misspelt."""
-    known = {"notebooks", *COMMON}.union(*(parameters_of(n) for n in notebooks))
-    return [name for name in given if name not in known]
+    known = set(Params.model_fields).union(*(parameters_of(n) for n in notebooks))
+    return [name for name in common(given) if name not in known]

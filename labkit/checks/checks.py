@@ -6,25 +6,22 @@ from dataclasses import replace
 from labkit.checks import drafting, settings
 from labkit.checks.check import FAIL, PASS, UNKNOWN, Check
 from labkit.checks.observed import Observed
+from labkit.engines import ladder
 from labkit.engines.config import EngineConfig, Speculative
 from labkit.engines.identify import POCKET
-from labkit.engines.ladder import name as rung_name
 from labkit.errors import BadInput
 
 DRAFTING = "drafting"  # a word of its own: drafting of any kind, whatever its numbers
 
 
 def expected(names: str | Iterable[str]) -> tuple[str, ...]:
-    """Rung names from "humming,fp8-head,mtp" or a list; aliases resolved, order kept. Raises BadInput."""
+    """Words for arms of the engines' own ladders, or `drafting`, from "humming,fp8-head,mtp" or a list, in order."""
     parts = names.split(",") if isinstance(names, str) else list(names)
-    words = [p.strip() for p in parts if p.strip()]
-    accepted = "baseline, humming (kernels), fp8-head, mtp, drafting, separated by commas"
-    try:
-        found = [w if w == DRAFTING else rung_name(w) for w in words]
-    except BadInput as e:
-        raise BadInput("expect", e.value, accepted) from None
-    if not found:
-        raise BadInput("expect", names, "one or more of " + accepted)
+    found = [p.strip() for p in parts if p.strip()]
+    known = [*ladder.words(), DRAFTING]
+    for word in found or [names]:
+        if word not in known:
+            raise BadInput("expect", word, "one or more of " + ", ".join(known) + ", separated by commas")
     return tuple(dict.fromkeys(found))
 
 
@@ -59,26 +56,19 @@ def configuration(
 
 
 def _asked(seen: Observed, expect: tuple[str, ...], config: EngineConfig | None) -> dict[str, object]:
-    """Fields of the engine's configuration that these words ask for; `config`, where there is one, has their values."""
-    out: dict[str, object] = {}
-    tuned = {"kernels": True, "baseline": False}
-    for word in expect:
-        if word in tuned:
-            names = (
-                {False: "generic", True: "jit"}
-                if seen.identity.engine == POCKET
-                else {False: "flashinfer_mxfp4", True: "humming"}
-            )
-            out["moe_runner_backend"] = (config.moe_runner_backend if config else None) or names[tuned[word]]
-        if word == "baseline" and DRAFTING not in expect:
-            out.setdefault("speculative", None)
-            if config is not None:
-                out["enable_fp32_lm_head"] = config.enable_fp32_lm_head
-        if word == "fp8-head":
-            out["fp8_lm_head"] = True
-        if word == "mtp":
-            out["speculative"] = (config.speculative if config else None) or Speculative()
-    return out
+    """Fields of the engine's configuration that these words ask for, as its own ladder has them; `config`, where there
+    is one, has their values."""
+    words = [w for w in expect if w != DRAFTING]
+    out = ladder.asked("pocket" if seen.identity.engine == POCKET else "sglang", words)
+    if out.get("speculative"):
+        out["speculative"] = (config.speculative if config else None) or Speculative.checked(out["speculative"])
+    elif DRAFTING in expect:
+        out.pop("speculative", None)
+    if config is None:
+        out.pop("enable_fp32_lm_head", None)  # a foreign server may compute its plain head as it likes
+        return out
+    own = {name: getattr(config, name) for name in out if name != "speculative"}
+    return out | {name: value for name, value in own.items() if value is not None}
 
 
 def _unproved(check: Check) -> Check:

@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from labkit.checks.check import FAIL, Check
 from labkit.checks.checks import configuration
 from labkit.checks.observed import observe
-from labkit.engines import process
-from labkit.engines.config import EngineConfig, Speculative
-from labkit.engines.ladder import RUNGS, rung
+from labkit.engines import ladder, process
+from labkit.engines.config import EngineConfig
 
 # Each fault, and the check that must fail because of it.
 CAUGHT_BY = {
@@ -18,7 +17,6 @@ CAUGHT_BY = {
     "rewrite-draft-tokens": "draft tokens",
     "ignore-env": "FP8 head",
 }
-ALL = ("kernels", "fp8-head", "mtp")
 
 
 @dataclass(frozen=True)
@@ -35,19 +33,19 @@ class Case:
 
 
 def run(rounds: int = 1, told: Callable[[str], None] = lambda line: None) -> list[Case]:
-    """Start every fault and every sound rung `rounds` times and judge each. Raises EngineFailed when one does not."""
+    """Start every fault and every sound arm of the ladder `rounds` times and judge each. Raises EngineFailed."""
     base = EngineConfig.from_dict("pocket")
     cases = []
     with tempfile.TemporaryDirectory() as folder:
         for i in range(rounds):
-            base = base.replace(seed=i)
+            arms = ladder.choose(ladder.arms(base.replace(seed=i)))
             for fault, check in CAUGHT_BY.items():
-                failed = _judge(_faulty(base, fault), ALL, folder)
+                failed = _judge(_faulty(arms[-1].config, fault), _expected(arms, arms[-1]), folder)
                 cases.append(Case(fault, fault, failed, check in failed))
                 told(_line(cases[-1]))
-            for name in RUNGS:
-                failed = _judge(rung(base, name), _expected(name), folder)
-                cases.append(Case(f"sound {name}", None, failed, not failed))
+            for arm in arms:
+                failed = _judge(arm.config, _expected(arms, arm), folder)
+                cases.append(Case(f"sound {arm.name}", None, failed, not failed))
                 told(_line(cases[-1]))
     return cases
 
@@ -65,14 +63,19 @@ def summary(cases: list[Case]) -> dict:
     }
 
 
-def _expected(name: str) -> tuple[str, ...]:
-    return ("baseline",) if name == "baseline" else ALL[: RUNGS.index(name)]
+def _expected(arms: list[ladder.Arm], arm: ladder.Arm) -> tuple[str, ...]:
+    """The arms whose changes this one holds; the first where it holds none."""
+    out = [arm.name]
+    while (before := ladder.reference(arms, ladder.get(arms, out[0]))) is not None:
+        out.insert(0, before.name)
+    return tuple(out[1:] or out)
 
 
-def _faulty(base: EngineConfig, fault: str) -> EngineConfig:
-    # Six draft tokens at three steps is what the rewriting engine turns into four without an error.
-    tokens = 6 if fault == "rewrite-draft-tokens" else 4
-    return rung(base.replace(speculative=Speculative(3, 1, tokens)), "mtp").replace(faults=[fault])
+def _faulty(config: EngineConfig, fault: str) -> EngineConfig:
+    spec = config.speculative
+    if fault == "rewrite-draft-tokens":  # more draft tokens than its steps make: the engine rewrites them silently
+        spec = {**spec.model_dump(), "draft_tokens": spec.draft_tokens + 2}
+    return config.replace(speculative=spec, faults=[fault])
 
 
 def _judge(config: EngineConfig, expect: tuple[str, ...], folder: str) -> tuple[str, ...]:

@@ -7,11 +7,13 @@ HELP = "is each option in effect on a running server: asked, seen, where, verdic
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    from labkit.engines.ladder import words
+
     parser.add_argument("--url", required=True, help="address of the server, http://HOST:PORT")
     parser.add_argument(
         "--expect",
         required=True,
-        help="what should be on: baseline, humming (kernels), fp8-head, mtp, or drafting (any)",
+        help="what should be on, as words for arms: " + ", ".join(words()) + ", or drafting (any)",
     )
     parser.add_argument("--log", help="the server's log file, for options that only a log proves")
     parser.add_argument(
@@ -21,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="a variable the server was started with; may be given several times",
     )
-    parser.add_argument("--draft", default="3,1,4", metavar="STEPS,TOPK,TOKENS", help="what was asked of drafting")
+    parser.add_argument("--draft", metavar="STEPS,TOPK,TOKENS", help="what was asked of drafting (default 3,1,4)")
     parser.add_argument("--requests", type=int, default=3, help="short probing generations; 0 sends none")
     parser.add_argument("--api-key-env", help="NAME of the variable that holds the server's API key")
 
@@ -43,8 +45,10 @@ def main(args: argparse.Namespace) -> int:
         env[name] = value
     if not 0 <= args.requests <= 100:
         raise BadInput("requests", args.requests, "a number from 0 to 100")
-    draft = dict(zip(("steps", "topk", "draft_tokens"), args.draft.split(","), strict=False))
-    spec = Speculative.from_dict(draft, "draft")
+    spec = None
+    if args.draft:
+        numbers = dict(zip(("steps", "topk", "draft_tokens"), args.draft.split(","), strict=False))
+        spec = Speculative.checked(numbers, "draft")
     seen = observe(server.url, api_key=api_key(server), log_path=args.log, env=env, requests=args.requests)
     checks = configuration(seen, expect, speculative=spec)
     failed = any(c.verdict == "fail" for c in checks)

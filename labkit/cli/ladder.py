@@ -1,4 +1,4 @@
-"""`labkit ladder`: the four rungs on one engine, one table."""
+"""`labkit ladder`: the arms of a ladder on one engine, one table."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from labkit.params import Params
 
-HELP = "measure the four rungs (baseline, kernels, fp8-head, mtp) and say what each brings"
+HELP = "measure the arms of a ladder and say what each brings"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompt-tokens", help="exact prompt length")
     parser.add_argument("--output-tokens", help="exact output length")
     parser.add_argument("--seed", help="seed of the prompts")
-    parser.add_argument("--rungs", help="comma-separated subset, in order")
+    parser.add_argument("--arms", help="comma-separated subset (default: all that are not broken on purpose)")
     parser.add_argument("--out", help="parent of the run's directory (default: outputs)")
 
 
@@ -30,8 +30,8 @@ def main(args: argparse.Namespace) -> int:
     from labkit.records.writer import new_directory
 
     changes = {n: getattr(args, n) for n in ("workload", "count", "repeats", "prompt_tokens", "output_tokens", "seed")}
-    rungs = args.rungs.split(",") if args.rungs else None
-    params = load_params(args.params or {}, **changes, rungs=rungs, out_dir=args.out)
+    only = args.arms.split(",") if args.arms else None
+    params = load_params(args.params or {}, **changes, only=only, out_dir=args.out)
     directory = new_directory(params.out_dir, f"ladder-{params.engine.engine}")
 
     def progress(text: str) -> None:
@@ -39,13 +39,13 @@ def main(args: argparse.Namespace) -> int:
 
     progress(forecast(params))
     with RunWriter(directory, params.as_dict(), label="ladder") as writer:
-        rungs = climb(params, writer, progress=progress)
-        writer.meta["summary"] = {"ladder": rungs}
-    stop = next((r["stop"] for r in rungs if r["stop"]), None)
+        arms = climb(params, writer, progress=progress)
+        writer.meta["summary"] = {"ladder": arms}
+    stop = next((r["stop"] for r in arms if r["stop"]), None)
     if args.json:
-        print(json.dumps({"run": str(directory), "engine": params.engine.engine, "rungs": rungs, "stop": stop}))
+        print(json.dumps({"run": str(directory), "engine": params.engine.engine, "arms": arms, "stop": stop}))
         return 0
-    for line in lines(rungs):
+    for line in lines(arms):
         print(line)
     print(f"record: {directory}")
     return 0
@@ -57,30 +57,29 @@ def forecast(params: "Params") -> str:
     from labkit.measure.pool import Pool
     from labkit.measure.results import Arm
     from labkit.measure.runner import Runner
-    from labkit.notebook.experiment import replaced
     from labkit.notebook.render import minutes
 
-    configs = [(name, ladder.rung(params.engine, name)) for name in params.rungs]
-    arms = [Arm(n, ladder.title(c, n), c, replaced(params, engine=c)) for n, c in configs]
+    chosen = ladder.choose(params.ladder(), params.only)
+    arms = [Arm(a.name, a.title, a.config, params.replace(engine=a.config, arms=None, only=())) for a in chosen]
     runner = Runner(Pool())
     blocks = runner.plan(arms)
     seconds, _ = runner.seconds(blocks)
     requests = sum(b.requests for b in blocks)
-    return f"about {minutes(seconds)} for {requests} requests on {len(arms)} rungs (a first estimate from bytes)"
+    return f"about {minutes(seconds)} for {requests} requests on {len(arms)} arms (a first estimate from bytes)"
 
 
-def lines(rungs: list[dict]) -> list[str]:
+def lines(arms: list[dict]) -> list[str]:
     """The ladder as a table of text, then warnings and the reason to stop."""
     from labkit.measure.stats import text
 
-    head = ["rung", "TPOT ms [95%]", "x before", "x first", "a", "c", "MB/step", "GB/s", "what it is"]
+    head = ["arm", "TPOT ms [95%]", "x before", "x first", "a", "c", "MB/step", "GB/s", "what it is"]
     rows = [head]
-    for r in rungs:
+    for r in arms:
         t, account = r["tpot_s"], r["account"]
         accept = r["accept_length"]
         rows.append(
             [
-                r["rung"],
+                r["arm"],
                 text(t, 1e3),
                 _times(r["step"]),
                 _times(r["total"]),
@@ -93,13 +92,13 @@ def lines(rungs: list[dict]) -> list[str]:
         )
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     out = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-    first = rungs[0]["tpot_s"]
+    first = arms[0]["tpot_s"]
     out.append(
-        f"TPOT, a: measured ({first['repeats']} repeats, {first['count']} requests a rung); "
+        f"TPOT, a: measured ({first['repeats']} repeats, {first['count']} requests an arm); "
         "MB/step: derived from the model's config; GB/s, c: derived from both"
     )
-    out += [f"warning: {r['rung']}: {w}" for r in rungs for w in r["warnings"]]
-    out += [f"stop: {r['stop']}" for r in rungs if r["stop"]]
+    out += [f"warning: {r['arm']}: {w}" for r in arms for w in r["warnings"]]
+    out += [f"stop: {r['stop']}" for r in arms if r["stop"]]
     return out
 
 

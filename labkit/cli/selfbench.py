@@ -92,7 +92,7 @@ def _http_overhead(prompts: list[list[int]]) -> dict:
     """TPOT through HTTP streaming over TPOT inside the process, minus 1; the two take turns on the same prompts."""
     import numpy as np
 
-    from labkit.engines import ladder, process
+    from labkit.engines import process
     from labkit.engines.config import EngineConfig
     from labkit.measure import client
     from labkit.pocket import selfbench
@@ -104,7 +104,7 @@ def _http_overhead(prompts: list[list[int]]) -> dict:
     with (
         tempfile.TemporaryDirectory() as folder,
         Engine(Options(moe_runner_backend="jit", fp8_lm_head=True)) as engine,
-        process.start(ladder.rung(EngineConfig(), "fp8-head"), Path(folder), beside=True) as server,
+        process.start(EngineConfig(moe_runner_backend="jit", fp8_lm_head=True), Path(folder), beside=True) as server,
     ):
         for ids in [prompts[0], *prompts]:  # the first warms up
             outside = client.generate(server.url, input_ids=ids, sampling=sampling)

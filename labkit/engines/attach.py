@@ -7,17 +7,33 @@ import os
 import socket
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from labkit.engines.config import EngineConfig
+from labkit.engines.adapter import Option
 from labkit.engines.server_info import allowed
 from labkit.errors import BadInput, LabError
+from labkit.fields import refuse
+
+if TYPE_CHECKING:
+    from labkit.engines.config import EngineConfig
+
+# Nothing is sent to a server that already runs. `model` says where its config.json is, for the accounts of bytes.
+OPTIONS: tuple[Option, ...] = ()
+ALSO = ("url", "api_key_env", "model")
+SIDE_BY_SIDE = True
 
 LONGEST_ANSWER = 64 << 20  # bytes of a JSON document
 
 
 class Unreachable(LabError):
     """No usable answer from a server."""
+
+
+def check(config: "EngineConfig") -> None:
+    """An attached server has an address."""
+    if config.url is None:
+        raise refuse("the server's address when engine is attach", at=("url",), value=None)
 
 
 def get_json(url: str, path: str, api_key: str | None = None, timeout_s: float = 10.0) -> dict:
@@ -66,7 +82,7 @@ def _get(url: str, path: str, headers: dict[str, str], timeout_s: float) -> tupl
         connection.close()
 
 
-def api_key(config: EngineConfig) -> str | None:
+def api_key(config: "EngineConfig") -> str | None:
     """The key from the environment variable that the configuration names. Raises BadInput when it is not set."""
     if config.api_key_env is None:
         return None
@@ -80,7 +96,7 @@ def api_key(config: EngineConfig) -> str | None:
 class Attached:
     """An attached server; `stop` leaves it running."""
 
-    config: EngineConfig
+    config: "EngineConfig"
     url: str
     api_key: str | None = field(default=None, repr=False)
     pid: int | None = None
@@ -113,7 +129,7 @@ class Attached:
         self.stop()
 
 
-def attach(config: EngineConfig) -> Attached:
+def attach(config: "EngineConfig") -> Attached:
     """Check that the server at config.url answers and is one that the lab can measure. Raises Unreachable, BadInput."""
     key = api_key(config)
     found = Attached(config, config.url, key)

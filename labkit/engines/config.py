@@ -3,104 +3,250 @@
 import hashlib
 import json
 import re
-from dataclasses import asdict, dataclass
+from typing import Annotated, Any
 
-from labkit import fields
-from labkit.errors import BadInput
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, ValidationInfo, model_validator
 
-ENGINES = ("pocket", "sglang", "attach")
-FAULTS = ("bare-head", "moe-fallback", "rewrite-draft-tokens", "ignore-env")
-# Names whose values must never be written down. A name such as SGLANG_SIMULATE_ACC_TOKEN_MODE is not one of them.
-SECRET_NAME = re.compile(r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
+from labkit.engines.adapter import ENGINES, adapter, flags, options
+from labkit.fields import SECRET_NAME, Flag, Model, Text, bad_input, check, list_of, one_of, real, refuse, whole
+
+# How the lab starts and reaches a server; every engine that it starts takes these.
+STARTING = ("host", "port", "url", "api_key_env", "python", "extra_args", "env", "command_prefix")
 # Where the server listens says nothing about what it measures, so it stays out of the digest.
+_RECORDED = {"recorded": True}  # context of reading what was once validated
 _NOT_MEASURED = ("host", "port", "api_key_env", "command_prefix")
 
 
-@dataclass(frozen=True)
-class Speculative:
-    """Drafting by the NEXTN layer: `steps` draft steps, `topk` branches each, `draft_tokens` verified per round.
+def _url(value: str) -> str:
+    if not re.fullmatch(r"https?://[^\s/@]+/?", value):
+        raise refuse("http://HOST:PORT or https://HOST[:PORT], without user, password or path")
+    return value.rstrip("/")
 
-    With topk 1 both engines need draft_tokens = steps + 1 (SGLang rewrites anything else with only a warning).
+
+def _env(value: object) -> object:
+    if not isinstance(value, dict):
+        raise refuse("a mapping of variable names to values")
+    for name, item in value.items():
+        at = (str(name),)
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
+            raise refuse("a variable name of letters, digits and underscores", at=at, value=item)
+        if SECRET_NAME.search(name):
+            # The value is recorded with every run: a secret belongs in the shell, which the engine inherits.
+            raise refuse("no secrets here; export it in the shell instead", at=at, value="(not shown)")
+        if isinstance(item, bool) or not isinstance(item, (str, int, float)):
+            raise refuse("a string or a number", at=at, value=item)
+    return {str(name): str(value[name]) for name in sorted(value)}
+
+
+def _key_name(value: object) -> object:
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Z_][A-Z0-9_]*", value):
+        raise refuse("the NAME of an environment variable in capitals, never the key itself", value="(not shown)")
+    return value
+
+
+def _argument(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)) or "\0" in str(value) or str(value) == "":
+        raise refuse("a command-line argument (string or number)")
+    if str(value).split("=")[0] in ("--api-key", "--admin-api-key"):
+        raise refuse("no keys on the command line; name the variable in api_key_env", value="(not shown)")
+    return str(value)
+
+
+Url = Annotated[str, AfterValidator(_url)]
+Argument = Annotated[str, BeforeValidator(_argument)]
+Env = Annotated[dict[str, str], BeforeValidator(_env)]
+
+
+class Speculative(Model):
+    """Drafting: `steps` draft steps, `topk` branches each, `draft_tokens` verified per round (the root included).
+
+    Without numbers it is the published setting, 3/1/4. NGRAM drafts from the text itself: it takes draft_tokens alone.
+    `draft_model_path`: the draft's weights where they are not the model's own (EAGLE3, STANDALONE). `token_map`: what a
+    draft may propose (a file, on the pocket engine also a count).
     """
 
-    steps: int = 3
-    topk: int = 1
-    draft_tokens: int = 4
+    algorithm: Text = "NEXTN"
+    steps: whole(1, 64) | None = None
+    topk: whole(1, 64) | None = None
+    draft_tokens: whole(2, 256) | None = None
+    draft_model_path: Text | None = None
+    token_map: Annotated[str, BeforeValidator(_argument)] | None = None
 
+    @model_validator(mode="before")
     @classmethod
-    def from_dict(cls, value: object, field: str = "speculative") -> "Speculative":
-        if isinstance(value, cls):
-            value = asdict(value)
-        known = {"steps": fields.integer(1, 16), "topk": fields.integer(1, 8), "draft_tokens": fields.integer(2, 64)}
-        got = fields.mapping(field, value, known)
-        for name in known:
-            if name not in got:
-                raise BadInput(f"{field}.{name}", None, "steps, topk and draft_tokens: all three or none")
-        return cls(**got)
+    def _published(cls, value: object) -> object:
+        """Either all of the numbers or none, which means 3/1/4."""
+        if not isinstance(value, dict):
+            return value
+        wanted = ("draft_tokens",) if value.get("algorithm") == "NGRAM" else ("steps", "topk", "draft_tokens")
+        absent = [n for n in wanted if value.get(n) is None]
+        if len(absent) < len(wanted):
+            for name in absent:
+                raise refuse("steps, topk and draft_tokens: all three or none", at=(name,), value=None)
+        elif absent:
+            value = {**value, **{n: {"steps": 3, "topk": 1, "draft_tokens": 4}[n] for n in wanted}}
+        return value
+
+    def check(self) -> None:
+        """Numbers that fit each other: SGLang would rewrite others with only a warning. Raises fields.refuse."""
+        at = ("speculative", "draft_tokens")
+        if self.algorithm == "NGRAM":
+            for name in ("steps", "topk"):
+                if getattr(self, name) is not None:
+                    raise refuse("nothing with NGRAM, which drafts without steps", at=("speculative", name))
+        elif self.topk == 1 and self.draft_tokens != self.steps + 1:
+            accepted = f"{self.steps + 1} (with topk 1 the drafts form a chain: steps + 1)"
+            raise refuse(accepted, at=at, value=self.draft_tokens)
+        elif self.topk > 1 and self.draft_tokens > self.largest:
+            accepted = f"at most {self.largest}, all that {self.steps} steps of topk {self.topk} propose"
+            raise refuse(accepted, at=at, value=self.draft_tokens)
+
+    @property
+    def largest(self) -> int:
+        """Tokens that a verify step can check at most, the root included: a chain's steps + 1, or the whole tree."""
+        return self.steps + 1 if self.topk == 1 else 1 + self.topk + (self.steps - 1) * self.topk**2
+
+    def numbers(self) -> str:
+        """steps/topk/draft tokens, as in 3/1/4."""
+        return "/".join(str(n) for n in (self.steps, self.topk, self.draft_tokens) if n is not None)
 
 
-@dataclass(frozen=True)
-class EngineConfig:
+class EngineConfig(Model):
     """What engine to run and how. Build it with `from_dict`, which validates; `as_dict` is its inverse.
 
-    engine "attach" uses a server that somebody else started at `url`. `port` 0 lets a free one be picked. With `url`
-    set on another engine, the lab reaches the server there (a tunnel) instead of at host:port. `env` adds to the
-    engine's environment, `extra_args` to its command line, `command_prefix` runs the command elsewhere (ssh, docker
-    run). None means "the engine's own default".
+    Which of these fields an engine honours, in which range and as which flag, its adapter declares; any other field
+    that is set is refused by name. engine "attach" uses a server that somebody else started at `url`. `port` 0 lets a
+    free one be picked. With `url` set on another engine, the lab reaches the server there (a tunnel) instead of at
+    host:port. `env` adds to the engine's environment, `extra_args` to its command line, `command_prefix` runs the
+    command elsewhere (ssh, docker run). None means "the engine's own default".
     """
 
-    engine: str = "pocket"
-    model: str = "pocket"
-    url: str | None = None
-    host: str = "127.0.0.1"
-    port: int = 0
-    api_key_env: str | None = None
-    moe_runner_backend: str | None = None
-    fp8_lm_head: bool = False
-    enable_fp32_lm_head: bool = False
+    engine: one_of(*ENGINES) = "pocket"
+    model: Text = "pocket"
+    url: Url | None = None
+    host: Text = "127.0.0.1"
+    port: whole(0, 65535) = 0
+    api_key_env: Annotated[str, BeforeValidator(_key_name)] | None = None
+    moe_runner_backend: Text | None = None
+    attention_backend: Text | None = None
+    kv_cache_dtype: Text | None = None
+    dense_dtype: Text | None = None
+    fp8_lm_head: Flag = False
+    enable_fp32_lm_head: Flag = False
     speculative: Speculative | None = None
-    simulate_acc_len: float | None = None
-    threads: int = 1
-    context_length: int | None = None
-    mem_fraction_static: float | None = None
-    seed: int = 0
-    load_format: str | None = None
-    python: str | None = None
-    extra_args: tuple[str, ...] = ()
-    env: tuple[tuple[str, str], ...] = ()
-    command_prefix: tuple[str, ...] = ()
-    faults: tuple[str, ...] = ()
+    simulate_acc_len: real(1, 64) | None = None
+    threads: whole(1, 1024) | None = None
+    context_length: whole(16, 1 << 24) | None = None
+    mem_fraction_static: real(0.05, 0.99) | None = None
+    seed: whole(0, 2**63 - 1) = 0
+    load_format: Text | None = None
+    kernel_variant: Text | None = None
+    kernel_cache: Text | None = None
+    python: Text | None = None
+    extra_args: list_of(Argument) = ()
+    env: Env = Field(default_factory=dict)
+    command_prefix: list_of(Argument) = ()
+    faults: list_of(Text) = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: object) -> object:
+        """A bare name is an engine; SGLang and others have no model of their own."""
+        if isinstance(value, str):
+            value = {"engine": value}
+        if isinstance(value, dict) and value.get("engine") == "sglang" and "model" not in value:
+            raise refuse("a checkpoint folder or hub id; SGLang has no model of its own", at=("model",), value=None)
+        return value
+
+    @model_validator(mode="after")
+    def _honoured(self, info: ValidationInfo) -> "EngineConfig":
+        """Every field that is set must reach the engine, in the engine's own range, by one way only."""
+        if info.context == _RECORDED:
+            return self
+        declared = options(self.engine)
+        takes = _takes(self.engine)
+        for name in type(self).model_fields:
+            if name not in takes and getattr(self, name) != type(self).model_fields[name].get_default(
+                call_default_factory=True
+            ):
+                raise refuse(
+                    f"nothing: {self.engine} does not take it; its fields are {', '.join(sorted(takes - {'engine'}))}",
+                    at=(name,),
+                    value=self.as_dict()[name],
+                )
+        if self.speculative is not None:
+            for name in self.speculative.model_fields_set:
+                if f"speculative.{name}" not in declared and getattr(self.speculative, name) is not None:
+                    raise refuse(f"nothing: {self.engine} does not take it", at=("speculative", name))
+        for name, option in declared.items():
+            value = self.value(name)
+            if value is not None and value != ():
+                option.check(value)
+        self._only_once(declared)
+        if self.simulate_acc_len is not None and self.speculative is None:
+            raise refuse("nothing while speculative is empty", at=("simulate_acc_len",), value=self.simulate_acc_len)
+        adapter(self.engine).check(self)
+        return self
+
+    def _only_once(self, declared: dict) -> None:
+        """What has a field is set there, or the lab would not know what it measures."""
+        by_name = {o.sent: name for name, o in declared.items() if o.sent}
+        for i, word in enumerate(self.extra_args):
+            if word.split("=")[0] in by_name:
+                field = by_name[word.split("=")[0]]
+                raise refuse(f"nothing that has a field of its own: set {field}", at=("extra_args", i), value=word)
+        for name in self.env:
+            if name in by_name:
+                raise refuse(
+                    f"nothing that has a field of its own: set {by_name[name]}", at=("env", name), value=self.env[name]
+                )
 
     @classmethod
     def from_dict(cls, value: object, field: str = "engine") -> "EngineConfig":
         """Validate a mapping (or an engine's bare name, or a config). Raises BadInput naming the field."""
-        if isinstance(value, cls):
-            value = value.as_dict()
-        if isinstance(value, str):
-            value = {"engine": value}
-        if isinstance(value, dict) and value.get("engine") == "sglang" and "model" not in value:
-            raise BadInput(f"{field}.model", None, "a checkpoint folder or hub id; SGLang has no model of its own")
-        config = cls(**fields.mapping(field, value, _KNOWN))
-        _consistent(config, field)
-        return config
+        return cls.checked(value, field)
+
+    @classmethod
+    def of_record(cls, document: dict) -> "EngineConfig":
+        """The configuration in a record, also one of an earlier lab. What its engine does not take was never sent, and
+        is left out; the rules that a start has to keep are not asked for. Raises BadInput for what is no configuration.
+        """
+        takes = _takes(check(one_of(*ENGINES), "engine.engine", document.get("engine")))
+        try:
+            return cls.model_validate({k: v for k, v in document.items() if k in takes}, context=_RECORDED)
+        except ValidationError as e:
+            raise bad_input(e, cls.model_json_schema(), "engine") from None
 
     def as_dict(self) -> dict:
-        """JSON-ready: tuples as lists, env as a mapping, speculative as a mapping or None."""
-        out = asdict(self)
-        out["env"] = dict(self.env)
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in out.items()}
+        """JSON-ready: every field by name, None for what is left to the engine."""
+        return self.model_dump(mode="json")
+
+    def given(self) -> dict:
+        """as_dict without what is left at its default: what a person would write."""
+        return {"engine": self.engine, **self.model_dump(mode="json", exclude_defaults=True)}
+
+    def value(self, field: str) -> Any:
+        """A field by its declared name, such as speculative.steps; None below an empty one."""
+        found: Any = self
+        for part in field.split("."):
+            found = None if found is None else getattr(found, part)
+        return found
 
     def replace(self, **changes: object) -> "EngineConfig":
         """A validated copy with some fields changed."""
-        spec = changes.get("speculative")
-        if isinstance(spec, Speculative):
-            changes["speculative"] = asdict(spec)
-        return EngineConfig.from_dict({**self.as_dict(), **changes})
+        return EngineConfig.from_dict({**{n: getattr(self, n) for n in self.model_fields_set}, **changes})
 
     def digest(self) -> str:
-        """12 hex digits that name everything which can change a measurement (not host, port, key name, prefix)."""
-        kept = {k: v for k, v in self.as_dict().items() if k not in _NOT_MEASURED}
-        return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()[:12]
+        """12 hex digits that name what is sent to the engine and can change a measurement (not where it listens)."""
+        rest = [getattr(self, n) for n in STARTING if n not in _NOT_MEASURED]
+        sent = [self.engine, *flags(self), *rest]
+        return hashlib.sha256(json.dumps(sent, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _takes(engine: str) -> set[str]:
+    """The fields that mean something on an engine."""
+    also = getattr(adapter(engine), "ALSO", STARTING)
+    return {"engine", *also, *(f.split(".")[0] for f in options(engine))}
 
 
 def differences(a: EngineConfig, b: EngineConfig) -> dict[str, tuple[object, object]]:
@@ -109,80 +255,4 @@ def differences(a: EngineConfig, b: EngineConfig) -> dict[str, tuple[object, obj
     return {k: (left[k], right[k]) for k in left if left[k] != right[k]}
 
 
-def _url(field: str, value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"https?://[^\s/@]+/?", value):
-        raise BadInput(field, value, "http://HOST:PORT or https://HOST[:PORT], without user, password or path")
-    return value.rstrip("/")
-
-
-def _env(field: str, value: object) -> tuple[tuple[str, str], ...]:
-    if isinstance(value, (list, tuple)):
-        value = dict(value)
-    if not isinstance(value, dict):
-        raise BadInput(field, value, "a mapping of variable names to values")
-    out = []
-    for name, item in sorted(value.items()):
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
-            raise BadInput(f"{field}.{name}", item, "a variable name of letters, digits and underscores")
-        if SECRET_NAME.search(name):
-            # The value is recorded with every run: a secret belongs in the shell, which the engine inherits.
-            raise BadInput(f"{field}.{name}", "(not shown)", "no secrets here; export it in the shell instead")
-        if isinstance(item, bool) or not isinstance(item, (str, int, float)):
-            raise BadInput(f"{field}.{name}", item, "a string or a number")
-        out.append((name, str(item)))
-    return tuple(out)
-
-
-def _key_name(field: str, value: object) -> str:
-    if not isinstance(value, str) or not re.fullmatch(r"[A-Z_][A-Z0-9_]*", value):
-        raise BadInput(field, "(not shown)", "the NAME of an environment variable in capitals, never the key itself")
-    return value
-
-
-def _argument(field: str, value: object) -> str:
-    if isinstance(value, bool) or not isinstance(value, (str, int, float)) or "\0" in str(value) or str(value) == "":
-        raise BadInput(field, value, "a command-line argument (string or number)")
-    if str(value).split("=")[0] in ("--api-key", "--admin-api-key"):
-        raise BadInput(field, "(not shown)", "no keys on the command line; name the variable in api_key_env")
-    return str(value)
-
-
-_KNOWN: dict[str, fields.Check] = {
-    "engine": fields.one_of(*ENGINES),
-    "model": fields.text,
-    "url": fields.optional(_url),
-    "host": fields.text,
-    "port": fields.integer(0, 65535),
-    "api_key_env": fields.optional(_key_name),
-    "moe_runner_backend": fields.optional(fields.text),
-    "fp8_lm_head": fields.boolean,
-    "enable_fp32_lm_head": fields.boolean,
-    "speculative": lambda field, value: None if value is None else Speculative.from_dict(value, field),
-    "simulate_acc_len": fields.optional(fields.real(1.0, 64.0)),
-    "threads": fields.integer(1, 1024),
-    "context_length": fields.optional(fields.integer(64, 1 << 24)),
-    "mem_fraction_static": fields.optional(fields.real(0.05, 0.99)),
-    "seed": fields.integer(0, 2**63 - 1),
-    "load_format": fields.optional(fields.text),
-    "python": fields.optional(fields.text),
-    "extra_args": fields.list_of(_argument),
-    "env": _env,
-    "command_prefix": fields.list_of(_argument),
-    "faults": fields.list_of(fields.one_of(*FAULTS)),
-}
-
-
-def _consistent(config: EngineConfig, field: str) -> None:
-    if config.engine == "attach" and config.url is None:
-        raise BadInput(f"{field}.url", None, "the server's address when engine is attach")
-    if config.engine == "pocket" and config.moe_runner_backend not in (None, "generic", "jit"):
-        raise BadInput(f"{field}.moe_runner_backend", config.moe_runner_backend, "generic or jit on the pocket engine")
-    if config.faults and config.engine != "pocket":
-        raise BadInput(f"{field}.faults", list(config.faults), "nothing: only the pocket engine injects faults")
-    if config.simulate_acc_len is not None and config.speculative is None:
-        raise BadInput(f"{field}.simulate_acc_len", config.simulate_acc_len, "nothing while speculative is empty")
-    if config.fp8_lm_head and config.enable_fp32_lm_head:
-        raise BadInput(f"{field}.enable_fp32_lm_head", True, "false with fp8_lm_head: one head has one format")
-
-
-__all__ = ["ENGINES", "FAULTS", "EngineConfig", "Speculative", "SECRET_NAME", "differences"]
+__all__ = ["ENGINES", "EngineConfig", "Speculative", "STARTING", "differences"]

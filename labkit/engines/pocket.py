@@ -1,12 +1,56 @@
-"""How the lab starts the pocket engine: its command line, what start-up goes through, known failures."""
+"""The pocket engine's adapter: what it honours, its command line, what start-up goes through, known failures."""
 
 import re
 import sys
+from typing import TYPE_CHECKING
 
-from labkit.engines.adapter import Launch, Phase
-from labkit.engines.config import EngineConfig
+from labkit.engines.adapter import Launch, Option, Phase, flags, one_head
+from labkit.pocket import options as limits
+
+if TYPE_CHECKING:
+    from labkit.engines.config import EngineConfig
 
 PICKS_PORT = True
+SIDE_BY_SIDE = True  # an idle one costs no time, only memory
+
+# Ranges and help come from the engine's own table; SGLang's flag names where they mean the same.
+_FIELDS = {  # field of EngineConfig -> the engine's own option
+    "model": "model_path",
+    "moe_runner_backend": "moe_runner_backend",
+    "dense_dtype": "dense_dtype",
+    "fp8_lm_head": "fp8_lm_head",
+    "enable_fp32_lm_head": "enable_fp32_lm_head",
+    "speculative.algorithm": "speculative_algorithm",
+    "speculative.steps": "speculative_num_steps",
+    "speculative.topk": "speculative_eagle_topk",
+    "speculative.draft_tokens": "speculative_num_draft_tokens",
+    "speculative.token_map": "speculative_token_map",
+    "simulate_acc_len": "simulate_acc_len",
+    "context_length": "context_length",
+    "kernel_variant": "kernel_variant",
+    "kernel_cache": "kernel_cache",
+    "threads": "threads",
+    "seed": "random_seed",
+    "faults": "faults",
+}
+_SILENT = ("model_path", "kernel_variant", "kernel_cache", "faults")  # shown otherwise than asked, or not at all
+
+
+def _option(field: str, name: str) -> Option:
+    own = limits.TABLE[name]
+    return Option(
+        field,
+        own.sent,
+        own.help,
+        own.low,
+        own.high,
+        own.choices,
+        seen=None if name in _SILENT else name,
+        unsent="pocket" if field == "model" else None,
+    )
+
+
+OPTIONS = tuple(_option(field, name) for field, name in _FIELDS.items())
 PHASES = [
     Phase(
         "compile kernels, load weights",
@@ -23,31 +67,18 @@ _CAUSES = [
 ]
 
 
-def command(config: EngineConfig, port: int) -> Launch:
-    """The command line of one configuration; SGLang's flag names where they mean the same."""
+def check(config: "EngineConfig") -> None:
+    """Rules between fields; the fault that rewrites draft tokens has to be asked for some that do not fit."""
+    one_head(config)
+    if config.speculative is not None and "rewrite-draft-tokens" not in config.faults:
+        config.speculative.check()
+
+
+def command(config: "EngineConfig", port: int) -> Launch:
+    """The command line of one configuration."""
     python = config.python or ("python3" if config.command_prefix else sys.executable)
-    argv = [python, "-m", "labkit.pocket", "--host", config.host, "--port", str(port)]
-    env: dict[str, str] = {}
-    if config.model != "pocket":
-        argv += ["--model-path", config.model]
-    if config.moe_runner_backend is not None:
-        argv += ["--moe-runner-backend", config.moe_runner_backend]
-    if config.fp8_lm_head:
-        env["SGLANG_ENABLE_FP8_LM_HEAD"] = "1"
-    if config.enable_fp32_lm_head:
-        argv.append("--enable-fp32-lm-head")
-    if config.speculative is not None:
-        draft = config.speculative
-        argv += ["--speculative-algorithm", "NEXTN", "--speculative-num-steps", str(draft.steps)]
-        argv += ["--speculative-eagle-topk", str(draft.topk), "--speculative-num-draft-tokens", str(draft.draft_tokens)]
-    if config.simulate_acc_len is not None:
-        env["SGLANG_SIMULATE_ACC_LEN"] = f"{config.simulate_acc_len:g}"
-    if config.context_length is not None:
-        argv += ["--context-length", str(config.context_length)]
-    argv += ["--threads", str(config.threads), "--random-seed", str(config.seed)]
-    for fault in config.faults:
-        argv += ["--fault", fault]
-    argv += config.extra_args
+    words, env = flags(config)
+    argv = [python, "-m", "labkit.pocket", "--host", config.host, "--port", str(port), *words, *config.extra_args]
     if config.api_key_env is None or config.command_prefix:
         return Launch(argv, env)  # behind a prefix the engine does not inherit our environment
     return Launch([*argv, "--api-key-env", config.api_key_env], env, key_flag=None)

@@ -24,10 +24,11 @@ from labkit.engines import owner as ownership
 from labkit.engines import remote
 from labkit.engines.adapter import Launch, Phase, adapter
 from labkit.engines.attach import Attached, Unreachable, api_key, attach, get_json
-from labkit.engines.config import SECRET_NAME, EngineConfig
+from labkit.engines.config import EngineConfig
 from labkit.engines.owner import Owned, Owner, owner
 from labkit.engines.server_info import HIDDEN, allowed, scrub
 from labkit.errors import LabError
+from labkit.fields import SECRET_NAME
 
 GRACE_S = 10.0  # from SIGTERM to SIGKILL
 TAIL_LINES = 20

@@ -1,9 +1,8 @@
 """What may be kept of a server's own description: SGLang's /server_info holds API keys, so there is an allow-list."""
 
 import re
-from urllib.parse import urlsplit
 
-from labkit.engines.config import SECRET_NAME
+from labkit.fields import SECRET_NAME
 
 # Fields of SGLang 0.5.23's ServerArgs and of the pocket engine that say what is being measured.
 ALLOWED = frozenset(
@@ -67,12 +66,6 @@ def scrub(text: str, secrets: tuple[str, ...] | list[str] = ()) -> str:
     text = _FLAG.sub(rf"\1\2{HIDDEN}", text)
     text = _NAMED.sub(rf"\1\2{HIDDEN}\2", text)
     return _BEARER.sub(rf"\1{HIDDEN}", text)
-
-
-def without_credentials(url: str) -> str:
-    """scheme://host:port of a URL: user, password, path and query dropped."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
 
 
 def _secrets(value: object, name: str = "") -> tuple[str, ...]:

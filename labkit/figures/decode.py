@@ -16,8 +16,8 @@ from labkit.figures.theme import (
     SKY,
     TIERS,
     Series,
-    look_of,
     new,
+    series,
     set_alt,
     tier_name,
 )
@@ -53,7 +53,7 @@ def tpot(
     figure.update_yaxes(rangemode="tozero")
     for index, name in enumerate(order):
         points = [e for n, e in measured if n == name]
-        add_points(figure, [index] * len(points), points, unit="ms", name=name, look=look_of(name, index))
+        add_points(figure, [index] * len(points), points, unit="ms", name=name, look=series(index))
     for tier in dict.fromkeys(e.tier for _, e in floors):
         same = [(order.index(n), e) for n, e in floors if e.tier == tier]
         add_segments(figure, same, unit="ms", name="byte floor", look=Series(INK, "dash", "x"))
@@ -100,7 +100,7 @@ def bandwidths(
     positions(figure, order)
     for name, e in arms:
         index = order.index(name)
-        add_points(figure, [index], [e], unit="GB/s", name=name, look=look_of(name, index))
+        add_points(figure, [index], [e], unit="GB/s", name=name, look=series(index))
     levels = [(float(i), sustained) for i in range(len(order))]
     add_segments(figure, levels, unit="GB/s", name="memory sustains", look=Series(INK, "dash", "x"))
     figure.update_yaxes(rangemode="tozero")
@@ -212,27 +212,27 @@ def roofline(
     if peak is not None:
         add_level(figure, [corner, right], peak, unit=unit, name=peak_name, look=SERIES[4])
     for index, (name, intensity, flops) in enumerate(points):
-        add_points(figure, [intensity.si], [flops], unit=unit, name=name, look=look_of(name, index))
+        add_points(figure, [intensity.si], [flops], unit=unit, name=name, look=series(index))
     # Ticks at 1, 2 and 5 of each decade.
     figure.update_xaxes(type="log", dtick="D2")
     figure.update_yaxes(type="log", dtick="D2")
     return figure
 
 
-def ladder(rungs: Sequence[Named], *, title: str = "The ladder: milliseconds a token, rung by rung") -> go.Figure:
-    """A waterfall of TPOT: the first rung's time, what each further rung took off (or added), and the last rung's time.
+def ladder(arms: Sequence[Named], *, title: str = "The ladder: milliseconds a token, arm by arm") -> go.Figure:
+    """A waterfall of TPOT: the first arm's time, what each further arm took off (or added), and the last arm's time.
 
-    rungs: (name, measured TPOT) in order, at least one. The measured value of each rung has its interval on its step.
+    arms: (name, measured TPOT) in order, at least one. The measured value of each arm has its interval on its step.
     """
-    values = [e.to("ms") for _, e in rungs]
+    values = [e.to("ms") for _, e in arms]
     changes = [b.value - a.value for a, b in zip(values, values[1:], strict=False)]
     figure = new(
         title,
         y="ms per output token",
-        alt="; ".join(f"{n} {v.quantity('.3g')}" for (n, _), v in zip(rungs, values, strict=True)) + ".",
+        alt="; ".join(f"{n} {v.quantity('.3g')}" for (n, _), v in zip(arms, values, strict=True)) + ".",
     )
     texts = [f"{values[0].value:.2f} ms", *(f"{c:+.2f} ms" for c in changes)]
-    names = [f"{'+ ' if i else ''}{n}<br>{t}" for i, ((n, _), t) in enumerate(zip(rungs, texts, strict=True))]
+    names = [f"{'+ ' if i else ''}{n}<br>{t}" for i, ((n, _), t) in enumerate(zip(arms, texts, strict=True))]
     figure.add_waterfall(
         x=names,
         y=[values[0].value, *changes],

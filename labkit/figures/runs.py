@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from labkit.evidence import Evidence
 from labkit.figures.marks import add_points
-from labkit.figures.theme import INK, ORANGE, Series, look_of, new, series, tier_name
+from labkit.figures.theme import INK, ORANGE, Series, new, series, tier_name
 from labkit.measure.stats import at_rank
 
 BY_BYTES = Series(INK, "dash", "cross")  # what the account says, beside what was measured
@@ -31,7 +31,7 @@ def run_order(
         alt="; ".join(f"{arm}: {len(rows)} requests, {_range(rows)}" for arm, rows in ok.items()) + ".",
     )
     for index, (arm, rows) in enumerate(ok.items()):
-        rows, look = sorted(rows, key=lambda r: r["started_unix"]), look_of(arm, index)
+        rows, look = sorted(rows, key=lambda r: r["started_unix"]), series(index)
         figure.add_scatter(
             x=[r["started_unix"] - zero for r in rows],
             y=[r["tpot_s"] * 1e3 for r in rows],
@@ -68,7 +68,7 @@ def latency_ecdf(items: Sequence[tuple[str, Sequence[float]]], *, title: str = "
         + ".",
     )
     for index, (name, values) in enumerate(items):
-        look, values, n = look_of(name, index), sorted(values), len(values)
+        look, values, n = series(index), sorted(values), len(values)
         half = math.sqrt(math.log(2 / 0.05) / (2 * n))
         share = [(i + 1) / n for i in range(n)]
         figure.add_scatter(

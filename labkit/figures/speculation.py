@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from labkit.evidence import Evidence, Tier
 from labkit.figures.marks import add_points, bars_of, hover, positions
-from labkit.figures.theme import INK, ORANGE, SERIES, VERMILION, look_of, new, tier_name
+from labkit.figures.theme import INK, ORANGE, SERIES, VERMILION, new, series, tier_name
 from labkit.roofline.proportions import wilson
 
 
@@ -43,7 +43,7 @@ def ac_plane(
         )
         figure.add_annotation(x=x, y=s * x, text=f"S = {s:g}", showarrow=False, xanchor="right", yanchor="bottom")
     for index, (name, a, c) in enumerate(points):
-        look = look_of(name, index + 1)  # the first look belongs to plain decoding
+        look = series(index + 1)  # the first look belongs to plain decoding
         figure.add_scatter(
             x=[c.value],
             y=[a.value],
@@ -83,7 +83,7 @@ def by_position(items: Sequence[tuple[str, Sequence[int]]], *, title: str = "Whi
         alt="; ".join(f"{n}: " + ", ".join(f"{r:.0%}" for r in rates(h)) for n, h in items) + " by position.",
     )
     for index, (name, histogram) in enumerate(items):
-        look, total = look_of(name, index + 1), sum(histogram)
+        look, total = series(index + 1), sum(histogram)
         values = rates(histogram)
         ends = [wilson(round(v * total), total) for v in values]
         figure.add_scatter(

@@ -51,28 +51,11 @@ TIERS = {
     Tier.REPORTED: TierLook("square-open", "dashdot"),
 }
 
-# The arms of the ladder keep one look in every figure.
-ARMS = {
-    "baseline": SERIES[0],
-    "kernels": SERIES[1],
-    "fp8-head": SERIES[2],
-    "mtp": SERIES[3],
-    "plain": SERIES[0],
-    "mtp, healthy": SERIES[1],
-    "mtp, head broken": SERIES[2],
-    "all three": SERIES[3],
-}
-
 
 def series(index: int) -> Series:
     """The look of the index-th series; after six the colours come again with open markers."""
     look = SERIES[index % len(SERIES)]
     return look if index < len(SERIES) else Series(look.colour, look.dash, f"{look.marker}-open")
-
-
-def look_of(name: str, index: int = 0) -> Series:
-    """The look of an arm by its name, or of the index-th series when the name is no rung of the ladder."""
-    return ARMS.get(name, series(index))
 
 
 def tier_name(name: str, tier: Tier | str) -> str:

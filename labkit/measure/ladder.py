@@ -1,4 +1,4 @@
-"""Climb the rungs of the ladder on one engine and say what each of them brought."""
+"""Climb a ladder on one engine and say what each of its arms brought."""
 
 import math
 import time
@@ -7,9 +7,11 @@ from contextlib import ExitStack
 from threading import Event
 
 from labkit.engines import ladder, process
+from labkit.engines.adapter import evidence
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput, LabError
 from labkit.measure import estimates, machine, session
+from labkit.measure.pool import together
 from labkit.params import Params
 from labkit.records import RunWriter
 from labkit.roofline import floors
@@ -19,15 +21,13 @@ Progress = Callable[[str], None]
 
 
 def climb(params: Params, writer: RunWriter, *, progress: Progress = print, cancel: Event | None = None) -> list[dict]:
-    """Measure every rung of `params` into `writer`; returns one dict a rung (see `table`).
+    """Measure the arms of `params` into `writer`; returns one dict an arm (see `table`).
 
-    On the pocket engine all rungs run at once and the requests alternate between them, so that drift hits all alike. On
-    SGLang one server fills the machine: each rung is started twice, the second time in reversed order, with half of the
-    repeats each time. Raises EngineFailed, Owned, BadInput; rows already measured stay in the writer.
+    Where engines may run side by side, all arms run at once and the requests alternate between them, so that drift hits
+    all alike. Where one server fills the machine, each arm is started twice, the second time in reversed order, with
+    half of the repeats each time. Raises EngineFailed, Owned, BadInput; rows already measured stay in the writer.
     """
-    configs = {name: ladder.rung(params.engine, name) for name in params.rungs}
-    if len(configs) != len(params.rungs):
-        raise BadInput("rungs", list(params.rungs), "each rung once")
+    arms = ladder.choose(params.ladder(), params.only)
     prompts = load(
         params.workload,
         count=params.count,
@@ -36,18 +36,18 @@ def climb(params: Params, writer: RunWriter, *, progress: Progress = print, canc
         output_tokens=params.output_tokens,
         tokenizer_path=tokenizer_of(params),
     )
-    rows = _together if params.engine.engine == "pocket" else _in_turn
-    total = len(configs) * len(prompts) * params.repeats
+    rows = _together if together([a.config for a in arms]) else _in_turn
+    total = len(arms) * len(prompts) * params.repeats
     kept, began = [], None
-    for row in rows(configs, prompts, params, writer, progress, cancel):
+    for row in rows(arms, prompts, params, writer, progress, cancel):
         kept.append(row)
         began = began or time.monotonic()  # from the first sample on: starting engines is not measuring
-        if len(kept) % (len(configs) * len(prompts)) == 0 and len(kept) < total:
+        if len(kept) % (len(arms) * len(prompts)) == 0 and len(kept) < total:
             left = (time.monotonic() - began) / (len(kept) - 1 or 1) * (total - len(kept))
             progress(f"{len(kept)} of {total} requests, about {left:.0f} s left")
     if cancel is not None and cancel.is_set():
         return []
-    return table(configs, kept, seed=params.seed)
+    return table(arms, kept, seed=params.seed)
 
 
 def tokenizer_of(params: Params) -> str | None:
@@ -57,13 +57,13 @@ def tokenizer_of(params: Params) -> str | None:
     return params.engine.model
 
 
-def _together(configs, prompts, params, writer, progress, cancel) -> Iterator[dict]:
+def _together(arms, prompts, params, writer, progress, cancel) -> Iterator[dict]:
     with ExitStack() as stack:
-        engines = {name: _start(stack, name, config, writer, progress, cancel) for name, config in configs.items()}
-        arms = [session.Arm(name, e.url, e.api_key) for name, e in engines.items()]
-        progress(f"measuring {len(arms) * len(prompts) * params.repeats} requests, arms alternating")
+        engines = {arm.name: _start(stack, arm, writer, progress, cancel) for arm in arms}
+        sides = [session.Arm(name, e.url, e.api_key) for name, e in engines.items()]
+        progress(f"measuring {len(sides) * len(prompts) * params.repeats} requests, arms alternating")
         yield from session.interleave(
-            arms,
+            sides,
             prompts,
             repeats=params.repeats,
             warmup=params.warmup,
@@ -74,17 +74,17 @@ def _together(configs, prompts, params, writer, progress, cancel) -> Iterator[di
         _all_alive(engines.values())
 
 
-def _in_turn(configs, prompts, params, writer, progress, cancel) -> Iterator[dict]:
+def _in_turn(arms, prompts, params, writer, progress, cancel) -> Iterator[dict]:
     half = math.ceil(params.repeats / 2)
-    turns = [(list(configs.items()), 0, half), (list(configs.items())[::-1], half, params.repeats - half)]
+    turns = [(arms, 0, half), (arms[::-1], half, params.repeats - half)]
     for order, first, repeats in turns:
-        for name, config in order if repeats else []:
+        for arm in order if repeats else []:
             with ExitStack() as stack:
-                engine = _start(stack, name, config, writer, progress, cancel)
+                engine = _start(stack, arm, writer, progress, cancel)
                 yield from session.measure(
                     engine.url,
                     prompts,
-                    arm=name,
+                    arm=arm.name,
                     repeats=repeats,
                     warmup=params.warmup,
                     writer=writer,
@@ -106,41 +106,46 @@ def _all_alive(engines) -> None:
             raise LabError(said)
 
 
-def _start(stack: ExitStack, name: str, config: EngineConfig, writer, progress, cancel):
-    progress(f"starting {name}: {ladder.title(config, name)}")
-    engine = stack.enter_context(process.start(config, writer.directory, beside=True, cancel=cancel))
+def _start(stack: ExitStack, arm: ladder.Arm, writer, progress, cancel):
+    progress(f"starting {arm.name}: {arm.title}")
+    engine = stack.enter_context(process.start(arm.config, writer.directory, beside=True, cancel=cancel))
+    info = engine.server_info()
     writer.add_arm(
-        name,
-        requested=config.as_dict(),
-        server_info=engine.server_info(),
+        arm.name,
+        requested=arm.config.as_dict(),
+        server_info=info,
         launch=engine.launch_record(),
-        title=ladder.title(config, name),
+        title=arm.title,
+        expect=arm.expect,
+        before=arm.before,
+        options=evidence(arm.config, info),
     )
     return engine
 
 
-def table(configs: dict[str, EngineConfig], rows: list[dict], *, seed: int = 0) -> list[dict]:
-    """One dict per rung: summary (estimates.summarise), ratios and why the ladder stops.
+def table(arms: list[ladder.Arm], rows: list[dict], *, seed: int = 0) -> list[dict]:
+    """One dict per arm: summary (estimates.summarise), ratios and why the ladder stops.
 
-    step      how many times faster than the rung before, with interval; None on the first
-    total     how many times faster than the first rung
-    c, S      only with speculation, against the rung before (labkit.measure.estimates); S is the step
+    before    the measured arm that it is compared with: the one that it changes, or the nearest above that
+    step      how many times faster than that arm, with interval; None on the first
+    total     how many times faster than the first arm
+    c, S      only with speculation, against the arm before (labkit.measure.estimates); S is the step
     account   bytes of a plain step and the bandwidth that the TPOT amounts to, where the model's shape is known
-    stop      the reason when this rung made TPOT worse; rungs after it have above_stop true
+    stop      the reason when this arm made TPOT worse; arms after it have above_stop true
     """
     out: list[dict] = []
-    mine = {name: [r for r in rows if r["arm"] == name] for name in configs}
+    mine = {a.name: [r for r in rows if r["arm"] == a.name] for a in arms}
     stopped = False
-    for name, config in configs.items():
-        found = {"rung": name, "title": ladder.title(config, name), "above_stop": stopped}
+    for arm in arms:
+        name, before = arm.name, arm.before
+        found = {"arm": name, "title": arm.title, "expect": arm.expect, "before": before, "above_stop": stopped}
         found |= estimates.summarise(mine[name], seed=seed)
-        before = out[-1]["rung"] if out else None
         step = estimates.compare(mine[name], mine[before], seed=seed) if before else None
-        total = estimates.compare(mine[name], mine[out[0]["rung"]], seed=seed) if before else None
+        total = estimates.compare(mine[name], mine[out[0]["arm"]], seed=seed) if before else None
         found["step"], found["total"] = (x and x.speedup.as_dict() for x in (step, total))
         drafts = step is not None and step.cost is not None
         found["c"], found["S"] = (step.cost.as_dict(), step.speedup.as_dict()) if drafts else (None, None)
-        found["account"] = account(config, mine[name])
+        found["account"] = account(arm.config, mine[name])
         found["stop"] = _stop(found, before)
         stopped = stopped or found["stop"] is not None
         out.append(found)
@@ -164,12 +169,12 @@ def account(config: EngineConfig, rows: list[dict]) -> dict | None:
 
 
 def _stop(found: dict, before: str | None) -> str | None:
-    """Why not to climb on: the whole interval says that this rung is slower than the one before."""
+    """Why not to climb on: the whole interval says that this arm is slower than the one before."""
     step = found["step"]
     if step is None or step["high"] is None or step["high"] >= 1:
         return None
     bounds = f"[{step['low']:.2f}, {step['high']:.2f}]"
-    why = f"{found['rung']} makes TPOT worse than {before}: x{step['median']:.2f} {bounds}"
+    why = f"{found['arm']} makes TPOT worse than {before}: x{step['median']:.2f} {bounds}"
     if found["c"] is None:
         return why
     accept = found["accept_length"]["median"]

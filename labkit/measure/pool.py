@@ -6,6 +6,7 @@ from pathlib import Path
 
 from labkit import waits
 from labkit.engines import process
+from labkit.engines.adapter import adapter
 from labkit.engines.attach import Attached
 from labkit.engines.config import EngineConfig
 from labkit.engines.process import EngineProcess, Event
@@ -21,7 +22,7 @@ Running = EngineProcess | Attached
 def together(configs: Sequence[EngineConfig]) -> bool:
     """May these run side by side, so that their requests alternate? An idle pocket engine costs no time, only memory; a
     GPU holds one model, so there the engines take turns."""
-    return len(configs) <= SIDE_BY_SIDE and all(c.engine in ("pocket", "attach") for c in configs)
+    return len(configs) <= SIDE_BY_SIDE and all(getattr(adapter(c.engine), "SIDE_BY_SIDE", False) for c in configs)
 
 
 def _usable(engine: Running, digest: str) -> bool:

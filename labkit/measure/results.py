@@ -4,23 +4,26 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from labkit.engines import ladder
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, Tier, measured, spec
 from labkit.measure import estimates
 from labkit.measure.stats import Interval
-from labkit.params import Params, load_params
+from labkit.params import Params
 from labkit.records import Run, read_run
 
 
 @dataclass
 class Arm:
-    """One thing to measure: a name, what it is in a few words, the engine's configuration and the load."""
+    """An arm of a ladder (labkit.engines.ladder.Arm) under a load."""
 
     name: str
     title: str
     config: EngineConfig
     params: Params
+    expect: str = ladder.NOTHING
+    before: str | None = None
 
     @property
     def load(self) -> dict:
@@ -108,8 +111,8 @@ def results_of(run: Run | str | Path) -> dict[str, Result]:
     run = run if isinstance(run, Run) else read_run(run)
     out = {}
     for described in run.meta["arms"]:
-        config = EngineConfig.from_dict(described["engine"])
-        params = load_params({**(described.get("load") or {}), "engine": config.as_dict()})
+        config = EngineConfig.of_record(described["engine"])
+        params = Params.checked(described.get("load") or {}).model_copy(update={"engine": config})
         arm = Arm(described["name"], described.get("title", ""), config, params)
         result = Result(arm, run.arm(arm.name), described.get("server_info", {}))
         if result.used:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from labkit import workloads
+from labkit.engines.adapter import evidence
 from labkit.engines.attach import Unreachable
 from labkit.errors import LabError
 from labkit.measure import session
@@ -221,6 +222,9 @@ class Runner:
                 server_info=info,
                 launch=engine.launch_record(),
                 title=arm.title,
+                expect=arm.expect,
+                before=arm.before,
+                options=evidence(arm.config, info),
                 load=arm.load,
             )
         return engines

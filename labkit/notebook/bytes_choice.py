@@ -2,9 +2,10 @@
 
 import dataclasses
 
-from labkit import catalog, fields
+from labkit import catalog
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived, reported, spec
+from labkit.fields import check, real
 from labkit.measure import machine as machines
 from labkit.notebook.settings import Setting, checked
 from labkit.roofline.account import Account, Simple, per_tensor, simple
@@ -37,7 +38,7 @@ class Choice:
     ):
         self.base = catalog.load_config(model)
         self.shape = shape_of(self.base)
-        self.tpot_ms = fields.optional(fields.real(1e-6, 1e6))("tpot_ms", tpot_ms)
+        self.tpot_ms = check(real(1e-6, 1e6) | None, "tpot_ms", tpot_ms)
         self.longest = self.base.fields.get("max_position_embeddings", LONGEST)
         self.settings = (
             Setting(

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 
+from labkit import catalog
+from labkit.engines import ladder
+from labkit.engines.adapter import options
 from labkit.engines.config import EngineConfig
+from labkit.errors import BadInput
 from labkit.evidence import Evidence
 from labkit.figures import decode
 from labkit.measure import machine
@@ -34,28 +38,49 @@ LOAD_SETTINGS = (WORKLOAD, OUTPUT, COUNT, REPEATS)
 class Experiment:
     """Base of the notebooks' experiments. A subclass says what is special about it and nothing about widgets.
 
-    parameters: what the notebook's parameters cell gave, by name: the fields of labkit.params.Params, the names of
-    `settings`, `machine`, and `guess` (None: no guess). Raises BadInput for anything that does not fit.
+    parameters: what the notebook's parameters cell gave, by name: the fields of labkit.params.Params, `own` names,
+    `machine`, and `guess` (None: no guess). Raises BadInput for anything that does not fit.
+    about: what the arm of this notebook should do (labkit.engines.ladder.EXPECT), where `arm` does not name it.
     """
 
     name = ""
+    about = ladder.NOTHING
     guess: Guess | None = None
     settings: tuple[Setting, ...] = LOAD_SETTINGS
+    own: tuple[str, ...] = ()  # settings that are no fields of Params
 
     def __init__(self, **parameters: Any):
         self.given = dict(parameters)
-        where = parameters.pop("machine", "this")
+        self.machine = parameters.pop("machine", "this")
         guess = parameters.pop("guess", None)
-        own = {s.name for s in self.settings}
-        checks = {s.name: _check(s) for s in self.settings if s.name not in Params.__dataclass_fields__}
-        self.params = load_params(parameters, also=checks)
-        self.machine = where
+        own = {name: parameters.pop(name) for name in self.own if name in parameters}
+        self.params = load_params(parameters)
+        self.ladder = self.params.ladder()
+        self.subject = self._subject()
         self.guessed = self.guess.check(guess) if self.guess is not None else None
-        everything = {
-            **{n: getattr(self.params, n) for n in own & set(Params.__dataclass_fields__)},
-            **self.params.extra,
-        }
+        everything = {n: getattr(self.params, n) for n in Params.model_fields} | self.own_values(own)
+        self.settings = self.offers()
+        everything = {s.name: everything[s.name] for s in self.settings if s.name in everything}
         self.values = checked(self._offered(everything), everything)
+
+    def _subject(self) -> ladder.Arm:
+        """The arm that the notebook is about."""
+        return ladder.get(self.ladder, self.params.arm) if self.params.arm else ladder.first(self.ladder, self.about)
+
+    def before(self, arm: ladder.Arm) -> ladder.Arm:
+        """The arm that this one changes. Raises BadInput for the first one, which changes none."""
+        found = ladder.reference(self.ladder, arm)
+        if found is None:
+            raise BadInput("arm", arm.name, "an arm that changes another one")
+        return found
+
+    def own_values(self, given: dict[str, object]) -> dict[str, object]:
+        """The values of `own` settings as they start; a notebook may fill in what was not given."""
+        return given
+
+    def offers(self) -> tuple[Setting, ...]:
+        """The settings of this notebook on this engine."""
+        return self.settings
 
     def _offered(self, values: Mapping[str, object]) -> tuple[Setting, ...]:
         """Settings with the ranges widened to what the parameters say: a file:PATH load is no choice of the menu, and
@@ -108,7 +133,7 @@ class Experiment:
     def look_again(self, results: Mapping[str, Result]) -> None:
         """After a run, with nothing else going on: a time below its floor asks for another look at the memory."""
         if self.machine == "this" and self.impossible(results):
-            machine.look_again(self.params.engine.threads)
+            machine.look_again(self.params.engine.threads or 1)
 
     def extra(self) -> dict:
         """What `after` found, JSON-ready, for the record's summary."""
@@ -136,10 +161,33 @@ class Experiment:
 
     # --- what they share -------------------------------------------------------------------------------------------
 
-    def arm(self, name: str, title: str, config, **changes: object) -> Arm:
-        """An arm at the present values of the load's settings."""
+    def arm(self, arm: ladder.Arm, **changes: object) -> Arm:
+        """An arm of the ladder at the present values of the load's settings."""
         own = {n: self.values[n] for n in ("workload", "output_tokens", "count", "repeats") if n in self.values}
-        return Arm(name, title, config, replaced(self.params, engine=config, **{**own, **changes}))
+        # The arm says it all: its parameters hold no ladder beside it.
+        params = self.params.replace(engine=arm.config, arms=None, arm=None, only=(), **{**own, **changes})
+        return Arm(arm.name, arm.title, arm.config, params, arm.expect, arm.before)
+
+    def reported(self, arm: ladder.Arm, metric: str = "tpot") -> Evidence | None:
+        """The published figure beside an arm, None where its ladder names none."""
+        found = catalog.result(arm.reported).metrics.get(metric) if arm.reported else None
+        return found
+
+    def reported_gain(self, fast: ladder.Arm, slow: ladder.Arm) -> Evidence | None:
+        """The published speed-up between two arms, from the two times that were reported."""
+        times = [self.reported(a) for a in (slow, fast)]
+        return times[0] / times[1] if all(times) else None
+
+    @property
+    def reported_on(self) -> str:
+        """Where the published figures beside this ladder come from."""
+        published = next((a.reported for a in self.ladder if a.reported), None)
+        return f"reported on {catalog.machine(catalog.result(published).machine).name}" if published else ""
+
+    @property
+    def shape_known(self) -> bool:
+        """Whether bytes can be counted: an attached server's model is known only where `model` says it."""
+        return "model" in self.params.engine.model_fields_set or "model" in options(self.params.engine.engine)
 
     @property
     def model(self) -> str:
@@ -161,7 +209,7 @@ class Experiment:
     @property
     def bandwidth(self) -> Evidence:
         """What memory sustains on the machine of this experiment, B/s."""
-        return machine.bandwidth(self.machine, self.params.engine.threads)
+        return machine.bandwidth(self.machine, self.params.engine.threads or 1)
 
     def warnings(self, results: Mapping[str, Result]) -> list[str]:
         """Why single results may not be trusted, and which comparisons cross two moments of the machine."""
@@ -171,19 +219,10 @@ class Experiment:
         """The notebook's parameters at the present values: what papermill needs to measure this again."""
         out = {**self.given, **{k: v for k, v in self.values.items() if k in self.given}}
         if "engine" in out:
-            out["engine"] = {k: v for k, v in self.params.engine.as_dict().items() if v not in (None, [], {}, False)}
+            out["engine"] = self.params.engine.given()
         if "guess" in out:
             out["guess"] = self.guessed
         return out
-
-
-def replaced(params: Params, **changes: object) -> Params:
-    """A copy of Params with some fields changed and checked."""
-    return load_params({**params.as_dict(), **changes}, also={n: lambda _, v: v for n in params.extra})
-
-
-def _check(setting: Setting):
-    return lambda _, value: setting.check(value)
 
 
 def _apart(results: Mapping[str, Result]) -> list[str]:

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
-from labkit import fields
-from labkit.engines.ladder import RUNGS
+from labkit.engines import ladder
 from labkit.errors import LabError
+from labkit.fields import Text, check
 from labkit.figures import decode, runs
 from labkit.figures.show import bundle, follow_theme
 from labkit.measure.results import Result, results_of, speedup
 from labkit.notebook import render as words
 from labkit.notebook.mode import is_live
+from labkit.params import Params
 from labkit.records import read_run
 
 
@@ -22,36 +23,44 @@ class Gathered:
     name = "09_report"
 
     def __init__(self, *, out_dir: str = "outputs", live: bool | None = None):
-        self.out_dir = Path(fields.text("out_dir", out_dir))
+        self.out_dir = Path(check(Text, "out_dir", out_dir))
         self.live = is_live() if live is None else live
         if self.live:
             follow_theme()
         self.records: list[tuple[str, dict[str, Result]]] = []
         self.unreadable: list[str] = []
+        self.ladders: list[list[ladder.Arm]] = []
         for meta in sorted(self.out_dir.glob("*/run.json")):
             try:
+                run = read_run(meta.parent)
                 found = results_of(meta.parent)
-                label = read_run(meta.parent).meta.get("label") or meta.parent.name
+                arms = _ladder_of(run.meta["parameters"])
             except LabError as e:
                 self.unreadable.append(f"{meta.parent.name}: {e}")
                 continue
             if found:
-                self.records.append((label, found))
+                self.records.append((run.meta.get("label") or meta.parent.name, found))
+                self.ladders.append(arms)
 
     def ladder(self) -> list[tuple[str, Result]]:
-        """The newest result of each rung under one load: the load that has most rungs, of equals the newest."""
+        """The newest result of each arm of a ladder under one load: the load that has most arms, of equals the newest.
+        An arm that is broken on purpose stands on no ladder."""
+        order: dict[str, str] = {}  # digest of a configuration -> the arm's name, in the order of the ladders
+        for arms in self.ladders:
+            for arm in ladder.choose(arms):
+                order.setdefault(arm.config.digest(), arm.name)
         by_load: dict[str, dict[str, Result]] = {}
         for _, found in self.records:
             for result in found.values():
-                rung = _rung_of(result)
-                if rung is not None:
-                    by_load.setdefault(json.dumps(result.arm.load), {})[rung] = result
+                digest = result.arm.config.digest()
+                if digest in order:
+                    by_load.setdefault(json.dumps(result.arm.load), {})[digest] = result
         if not by_load:
             return []
         best = max(
-            by_load.values(), key=lambda rungs: (len(rungs), max(r.used[-1]["started_unix"] for r in rungs.values()))
+            by_load.values(), key=lambda arms: (len(arms), max(r.used[-1]["started_unix"] for r in arms.values()))
         )
-        return [(n, best[n]) for n in RUNGS if n in best]
+        return [(name, best[digest]) for digest, name in order.items() if digest in best]
 
     def lines(self) -> list[words.Line]:
         out: list[words.Line] = []
@@ -59,24 +68,24 @@ class Gathered:
             for name, r in found.items():
                 a = f"a = {r.accept.value:.2f}" if r.accept is not None else "plain"
                 out.append((f"{label}: {name}", r.tpot, f"{a}; {_load(r)}"))
-        rungs = self.ladder()
-        if rungs:
-            out.append(("the ladder's load", _load(rungs[0][1]), "the one that most rungs share"))
-        for (_, before), (name, after) in zip(rungs, rungs[1:], strict=False):
+        arms = self.ladder()
+        if arms:
+            out.append(("the ladder's load", _load(arms[0][1]), "the one that most arms share"))
+        for (_, before), (name, after) in zip(arms, arms[1:], strict=False):
             same = any(before in found.values() and after in found.values() for _, found in self.records)
             when = "one run" if same else "two runs: the machine may have changed in between"
-            out.append((f"ladder: {name} over the rung before", speedup(after, before), f"same load, {when}"))
+            out.append((f"ladder: {name} over the arm before", speedup(after, before), f"same load, {when}"))
         return out
 
     def figures(self) -> list[go.Figure]:
-        rungs = self.ladder()
+        arms = self.ladder()
         everything: dict[str, list[dict]] = {}
         for label, found in self.records:
             everything.setdefault(label, []).extend(row for r in found.values() for row in r.rows)
         return [
-            decode.ladder([(n, r.tpot) for n, r in rungs])
-            if rungs
-            else decode.waiting("The ladder", why="No rung measured."),
+            decode.ladder([(n, r.tpot) for n, r in arms])
+            if arms
+            else decode.waiting("The ladder", why="No arm of a ladder measured."),
             runs.run_order(everything) if everything else decode.waiting("All requests", why="No record found."),
         ]
 
@@ -106,14 +115,10 @@ class Gathered:
         self._show([({"text/plain": text}, {})])
 
 
-def _rung_of(r: Result) -> str | None:
-    """The rung whose configuration this arm has; an engine that was broken on purpose stands on none."""
-    from labkit.engines import ladder
-
-    config = r.arm.config
-    if config.engine == "attach" or config.faults:
-        return None
-    return next((n for n in RUNGS if ladder.rung(config, n).digest() == config.digest()), None)
+def _ladder_of(parameters: dict) -> list[ladder.Arm]:
+    """The ladder of a record's parameters."""
+    known = {k: v for k, v in parameters.items() if k in ("engine", "arms")}
+    return Params.checked(known).ladder()
 
 
 def _load(r: Result) -> str:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from labkit import fields
+from labkit.engines.adapter import options
 from labkit.errors import BadInput
+from labkit.fields import Flag, check, real, whole
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,25 @@ class Setting:
     def check(self, value: object) -> object:
         """The value in its type and range. Raises BadInput naming this setting."""
         if self.kind == "int":
-            return fields.integer(int(self.low), int(self.high))(self.name, value)
+            return check(whole(int(self.low), int(self.high)), self.name, value)
         if self.kind == "float":
-            return fields.real(self.low, self.high)(self.name, value)
+            return check(real(self.low, self.high), self.name, value)
         if self.kind == "bool":
-            return fields.boolean(self.name, value)
+            return check(Flag, self.name, value)
         if value not in self.choices or isinstance(value, bool):
             raise BadInput(self.name, value, "one of " + ", ".join(map(str, self.choices)))
         return value
+
+
+def of_engine(engine: str, field: str, label: str) -> Setting:
+    """A number that the engine declares as a setting, with its range: field as in labkit.engines.adapter.Option."""
+    option = options(engine)[field]
+    name = field.rsplit(".", 1)[-1]
+    return Setting(name, label, "int", _sentence(option.help), option.low, option.high, restarts=option.restarts)
+
+
+def _sentence(text: str) -> str:
+    return text[0].upper() + text[1:] + "."
 
 
 @dataclass(frozen=True)
@@ -51,7 +63,7 @@ class Guess:
 
     def check(self, value: object) -> float | None:
         """None (no guess) or a number in range. Raises BadInput."""
-        return fields.optional(fields.real(self.low, self.high))("guess", value)
+        return check(real(self.low, self.high) | None, "guess", value)
 
 
 def checked(settings: Sequence[Setting], given: dict[str, object]) -> dict[str, object]:

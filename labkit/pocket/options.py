@@ -8,16 +8,81 @@ from pathlib import Path
 from labkit.errors import BadInput
 
 SHIPPED_WEIGHTS = Path(__file__).parent / "weights"
-MOE_BACKENDS = ("generic", "jit")
-VARIANTS = ("auto", "avx512", "avx2", "neon", "portable")
-DENSE_DTYPES = ("fp8", "bf16")
 FAULTS = ("bare-head", "moe-fallback", "rewrite-draft-tokens", "ignore-env")
-FP8_HEAD_VARIABLE = "SGLANG_ENABLE_FP8_LM_HEAD"
-ACCEPT_LENGTH_VARIABLE = "SGLANG_SIMULATE_ACC_LEN"
-MAX_DRAFT_TOKENS = 16  # tokens one verify pass takes, the root included
-MAX_STEPS = 8
-MAX_TOPK = 4
-MAX_CONTEXT = 2**19  # the model was trained on far less: long contexts are speed experiments
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One option of the engine: how it is asked for, its range and its default. Flags that begin with -- are command
+    line; the others are environment variables that SGLang's users know."""
+
+    sent: str
+    help: str
+    default: object = None
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def check(self, name: str, value: object) -> None:
+        """Raises BadInput for a value outside the range."""
+        if self.choices and value not in self.choices:
+            raise BadInput(name, value, ", ".join(self.choices))
+        if self.low is not None:
+            whole = isinstance(self.low, int)
+            fits = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+            if not fits or not self.low <= value <= self.high:
+                kind = "a whole number" if whole else "a number"
+                raise BadInput(name, value, f"{kind} from {self.low} to {self.high}")
+
+
+# The one list of what the engine can be asked to do: its flags, its checks and the lab's adapter read it.
+TABLE = {
+    "model_path": Setting("--model-path", "folder with config.json and safetensors", str(SHIPPED_WEIGHTS)),
+    "moe_runner_backend": Setting(
+        "--moe-runner-backend",
+        "expert kernels: generic (run-time shapes) or jit (compiled for these shapes)",
+        "generic",
+        choices=("generic", "jit"),
+    ),
+    "dense_dtype": Setting(
+        "--dense-dtype", "fp8 (as on disk) or bf16 (expanded at load, same numbers)", "fp8", choices=("fp8", "bf16")
+    ),
+    "fp8_lm_head": Setting("SGLANG_ENABLE_FP8_LM_HEAD", "LM head in FP8 (e4m3, a scale per row)", False),
+    "enable_fp32_lm_head": Setting("--enable-fp32-lm-head", "logits in FP32 (the BF16 head does that anyway)", False),
+    "speculative_algorithm": Setting("--speculative-algorithm", "NEXTN: draft by the MTP layer", choices=("NEXTN",)),
+    "speculative_num_steps": Setting("--speculative-num-steps", "draft steps in a round", low=1, high=8),
+    "speculative_eagle_topk": Setting(
+        "--speculative-eagle-topk", "branches kept at each draft step; 1 is a chain, more is a tree", low=1, high=4
+    ),
+    "speculative_num_draft_tokens": Setting(
+        "--speculative-num-draft-tokens", "tokens that one verify step checks, the root included", low=2, high=16
+    ),
+    "speculative_token_map": Setting(
+        "--speculative-token-map", "draft vocabulary: 0 (whole), a count or a JSON file of ids", "0"
+    ),
+    "simulate_acc_len": Setting(
+        "SGLANG_SIMULATE_ACC_LEN", "mean accept length to force; the text is then not the model's", -1.0, 1.0, 9.0
+    ),
+    "threads": Setting("--threads", "threads that compute", 1, 1, 2),
+    # The model was trained on far less than the longest: long contexts are speed experiments.
+    "context_length": Setting("--context-length", "tokens of context that a request may have", 32768, 16, 2**19),
+    "kernel_variant": Setting(
+        "--kernel-variant",
+        "instruction set of the kernels",
+        "auto",
+        choices=("auto", "avx512", "avx2", "neon", "portable"),
+    ),
+    "kernel_cache": Setting("--kernel-cache", "folder for compiled kernels (default: the user's cache)"),
+    "random_seed": Setting("--random-seed", "seed of sampling", 0, 0, 2**63 - 1),
+    "faults": Setting("--fault", "to teach: break the engine on purpose", choices=FAULTS),
+}
+FP8_HEAD_VARIABLE = TABLE["fp8_lm_head"].sent
+ACCEPT_LENGTH_VARIABLE = TABLE["simulate_acc_len"].sent
+MAX_DRAFT_TOKENS = TABLE["speculative_num_draft_tokens"].high
+
+
+def _default(name: str):
+    return field(default=TABLE[name].default)
 
 
 @dataclass(frozen=True)
@@ -32,33 +97,29 @@ class Options:
     kernel_cache: folder for compiled kernels; None = $XDG_CACHE_HOME/labkit/kernels.
     """
 
-    model_path: str = str(SHIPPED_WEIGHTS)
-    moe_runner_backend: str = "generic"
+    model_path: str = _default("model_path")
+    moe_runner_backend: str = _default("moe_runner_backend")
     fp8_lm_head: bool = False
     enable_fp32_lm_head: bool = False
     speculative_algorithm: str | None = None
     speculative_num_steps: int | None = None
     speculative_eagle_topk: int | None = None
     speculative_num_draft_tokens: int | None = None
-    simulate_acc_len: float = -1.0
-    speculative_token_map: str = "0"
-    threads: int = 1
-    dense_dtype: str = "fp8"
-    context_length: int = 32768
-    kernel_variant: str = "auto"
+    simulate_acc_len: float = _default("simulate_acc_len")
+    speculative_token_map: str = _default("speculative_token_map")
+    threads: int = _default("threads")
+    dense_dtype: str = _default("dense_dtype")
+    context_length: int = _default("context_length")
+    kernel_variant: str = _default("kernel_variant")
     kernel_cache: str | None = None
-    random_seed: int = 0
+    random_seed: int = _default("random_seed")
     faults: frozenset[str] = field(default_factory=frozenset)
 
     def __post_init__(self):
-        _one_of("moe_runner_backend", self.moe_runner_backend, MOE_BACKENDS)
-        _one_of("dense_dtype", self.dense_dtype, DENSE_DTYPES)
-        _one_of("kernel_variant", self.kernel_variant, VARIANTS)
-        _whole("threads", self.threads, 1, 2)
-        _whole("context_length", self.context_length, 16, MAX_CONTEXT)
-        _whole("random_seed", self.random_seed, 0, 2**63 - 1)
+        for name in ("moe_runner_backend", "dense_dtype", "kernel_variant", "threads", "context_length", "random_seed"):
+            TABLE[name].check(name, getattr(self, name))
         for name in sorted(self.faults):
-            _one_of("faults", name, FAULTS)
+            TABLE["faults"].check("faults", name)
         if self.fp8_lm_head and self.enable_fp32_lm_head:
             raise BadInput(
                 "enable_fp32_lm_head",
@@ -80,7 +141,7 @@ class Options:
             if self.simulate_acc_len != -1:
                 raise BadInput("simulate_acc_len", self.simulate_acc_len, "-1 (off) without speculation")
             return
-        _one_of("speculative_algorithm", self.speculative_algorithm, ("NEXTN",))
+        TABLE["speculative_algorithm"].check("speculative_algorithm", self.speculative_algorithm)
         if all(n is None for n in numbers):  # the published setting
             for name, value in (("num_steps", 3), ("eagle_topk", 1), ("num_draft_tokens", 4)):
                 object.__setattr__(self, f"speculative_{name}", value)
@@ -91,9 +152,8 @@ class Options:
                 (steps, topk, drafts),
                 "all three or none",
             )
-        _whole("speculative_num_steps", steps, 1, MAX_STEPS)
-        _whole("speculative_eagle_topk", topk, 1, MAX_TOPK)
-        _whole("speculative_num_draft_tokens", drafts, 2, MAX_DRAFT_TOKENS)
+        for name in ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"):
+            TABLE[name].check(name, getattr(self, name))
         if topk == 1 and drafts != steps + 1:
             if "rewrite-draft-tokens" not in self.faults:
                 raise BadInput(
@@ -132,58 +192,35 @@ class Options:
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the engine's flags to `parser`; `from_args` reads them back."""
-    flag = parser.add_argument
-    flag("--model-path", default=str(SHIPPED_WEIGHTS), help="folder with config.json and safetensors")
-    flag("--moe-runner-backend", default="generic", help="generic (run-time shapes) or jit (compiled for these shapes)")
-    flag("--enable-fp32-lm-head", action="store_true", help="logits in FP32 (the BF16 head does that anyway)")
-    flag("--speculative-algorithm", help="NEXTN")
-    flag("--speculative-num-steps", type=int)
-    flag("--speculative-eagle-topk", type=int)
-    flag("--speculative-num-draft-tokens", type=int)
-    flag("--speculative-token-map", default="0", help="draft vocabulary: 0 (whole), a count or a JSON file of ids")
-    flag("--threads", type=int, default=1, help="1 or 2")
-    flag("--dense-dtype", default="fp8", help="fp8 (as on disk) or bf16 (expanded at load, same numbers)")
-    flag("--context-length", type=int, default=32768)
-    flag("--kernel-variant", default="auto", help="auto, avx512, avx2, neon or portable")
-    flag("--kernel-cache", help="folder for compiled kernels (default: the user's cache)")
-    flag("--random-seed", type=int, default=0)
-    flag("--fault", action="append", default=[], metavar="NAME", help="teach: " + ", ".join(FAULTS))
+    for name, s in TABLE.items():
+        if not s.sent.startswith("--"):
+            continue
+        if name == "faults":
+            more = {"action": "append", "default": []}
+        elif s.default is False:
+            more = {"action": "store_true"}
+        else:
+            more = {"type": int if isinstance(s.low, int) else str, "default": s.default}
+        parser.add_argument(s.sent, dest=name, help=_help(name, s), **more)
+
+
+def _help(name: str, s: Setting) -> str:
+    """The option's sentence with its range and default."""
+    reach = f"{s.low} to {s.high}" if s.low is not None and name != "random_seed" else ", ".join(s.choices)
+    default = s.default if s.default not in (None, False) and name != "model_path" else None
+    ends = [part for part in (reach, f"default {default}" if default is not None else "") if part]
+    return s.help + (f" ({'; '.join(ends)})" if ends else "")
 
 
 def from_args(args: argparse.Namespace, env: Mapping[str, str]) -> Options:
     """Options from parsed flags plus the two environment variables that SGLang users know."""
-    faults = frozenset(args.fault)
+    given = {name: getattr(args, name) for name, s in TABLE.items() if s.sent.startswith("--")}
+    given["faults"] = faults = frozenset(args.faults)
     if "ignore-env" in faults:
         env = {}
-    return Options(
-        model_path=args.model_path,
-        moe_runner_backend=args.moe_runner_backend,
-        fp8_lm_head=_switch(FP8_HEAD_VARIABLE, env.get(FP8_HEAD_VARIABLE, "0")),
-        enable_fp32_lm_head=args.enable_fp32_lm_head,
-        speculative_algorithm=args.speculative_algorithm,
-        speculative_num_steps=args.speculative_num_steps,
-        speculative_eagle_topk=args.speculative_eagle_topk,
-        speculative_num_draft_tokens=args.speculative_num_draft_tokens,
-        simulate_acc_len=_number(ACCEPT_LENGTH_VARIABLE, env.get(ACCEPT_LENGTH_VARIABLE, "-1")),
-        speculative_token_map=args.speculative_token_map,
-        threads=args.threads,
-        dense_dtype=args.dense_dtype,
-        context_length=args.context_length,
-        kernel_variant=args.kernel_variant,
-        kernel_cache=args.kernel_cache,
-        random_seed=args.random_seed,
-        faults=faults,
-    )
-
-
-def _one_of(field_name: str, value: object, accepted: Sequence[str]) -> None:
-    if value not in accepted:
-        raise BadInput(field_name, value, ", ".join(accepted))
-
-
-def _whole(field_name: str, value: object, low: int, high: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise BadInput(field_name, value, f"a whole number from {low} to {high}")
+    given["fp8_lm_head"] = _switch(FP8_HEAD_VARIABLE, env.get(FP8_HEAD_VARIABLE, "0"))
+    given["simulate_acc_len"] = _number(ACCEPT_LENGTH_VARIABLE, env.get(ACCEPT_LENGTH_VARIABLE, "-1"))
+    return Options(**given)
 
 
 def _switch(name: str, text: str) -> bool:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import nbformat
 
-from labkit.engines.config import SECRET_NAME
 from labkit.errors import BadInput
+from labkit.fields import SECRET_NAME
 from labkit.report import page
 
 PLOTLY_MIME = "application/vnd.plotly.v1+json"

@@ -85,7 +85,7 @@ def test_a_notebooks_own_lines_lie_over_the_common_ones(notebook):
 
 
 def test_misspelt_names_are_found_and_common_ones_are_not(notebook):
-    assert schema.unknown([notebook], {"reapeats": 1, "rungs": [], "repeats": 1}) == ["reapeats"]
+    assert schema.unknown([notebook], {"reapeats": 1, "only": [], "repeats": 1}) == ["reapeats"]
 
 
 def test_nothing_runs_when_one_value_is_wrong(notebook, tmp_path):

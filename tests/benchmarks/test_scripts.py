@@ -26,8 +26,8 @@ def test_llama_server_that_is_not_there(tmp_path, capsys):
 @pytest.mark.parametrize(
     "argv, field",
     [
-        (["--rungs", "mtp"], "rungs"),
-        (["--rungs", "fast"], "rung"),
+        (["--arms", "mtp"], "arms"),
+        (["--arms", "fast"], "arms"),
         (["--rounds", "0"], "rounds"),
         (["--output-tokens", "1"], "output_tokens"),
         (["--model", "/no/such/folder"], "config"),

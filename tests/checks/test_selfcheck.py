@@ -4,7 +4,9 @@ import pytest
 
 from labkit.checks import selfcheck
 from labkit.checks.selfcheck import Case
-from labkit.engines.config import FAULTS, EngineConfig
+from labkit.engines import ladder
+from labkit.engines.config import EngineConfig
+from labkit.pocket.options import FAULTS
 
 
 def test_every_fault_of_the_engine_has_its_check():
@@ -30,9 +32,12 @@ def own_runtime(tmp_path, monkeypatch):
 
 
 def test_a_bare_head_is_told_from_a_sound_one(own_runtime):
-    base = EngineConfig.from_dict("pocket")
-    assert "draft shares the head" in selfcheck._judge(selfcheck._faulty(base, "bare-head"), selfcheck.ALL, own_runtime)
-    assert selfcheck._judge(selfcheck.rung(base, "mtp"), selfcheck.ALL, own_runtime) == ()
+    arms = ladder.choose(ladder.arms(EngineConfig()))
+    expected = selfcheck._expected(arms, arms[-1])
+    assert expected == ("kernels", "fp8-head", "mtp") and selfcheck._expected(arms, arms[0]) == ("baseline",)
+    faulty = selfcheck._faulty(arms[-1].config, "bare-head")
+    assert "draft shares the head" in selfcheck._judge(faulty, expected, own_runtime)
+    assert selfcheck._judge(arms[-1].config, expected, own_runtime) == ()
 
 
 @pytest.mark.slow

@@ -57,7 +57,7 @@ def test_what_the_engine_refuses_becomes_a_row(engine):
 
 
 def test_kill_9_of_a_ladder_leaves_no_engine_and_loses_no_row(tmp_path, is_gone):
-    flags = ["--count", "2", "--repeats", "50", "--output-tokens", "48", "--rungs", "baseline,mtp"]
+    flags = ["--count", "2", "--repeats", "50", "--output-tokens", "48", "--arms", "baseline,mtp"]
     env = os.environ | {"LABKIT_RUNTIME_DIR": str(tmp_path / "runtime")}
     argv = [sys.executable, "-m", "labkit.cli", "ladder"]
     lab = subprocess.Popen([*argv, *flags, "--out", str(tmp_path)], env=env, stderr=subprocess.DEVNULL)

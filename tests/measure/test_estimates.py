@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from labkit.engines.ladder import Arm
 from labkit.errors import BadInput
 from labkit.measure import estimates, ladder
 from labkit.measure.results import cost, results_of, speedup
@@ -239,8 +240,9 @@ def test_every_surface_says_the_same_of_the_h200_rows():
     assert (line["a"], line["c"], line["S measured"]) == pytest.approx((a, c, s), rel=1e-12)
     assert tables.arms_table(record, "1k").loc["mtp a=2.68", "round ms"] == pytest.approx(arm.round.value * 1e3)
     # The ladder's table.
-    configs = {"fp8-head": results["fp8-head"].arm.config, "mtp": results["mtp a=2.68"].arm.config}
-    _, rung = ladder.table(configs, [*slow, *(r | {"arm": "mtp"} for r in fast)])
+    plain = Arm("fp8-head", "", results["fp8-head"].arm.config)
+    drafting = Arm("mtp", "", results["mtp a=2.68"].arm.config, before="fp8-head")
+    _, rung = ladder.table([plain, drafting], [*slow, *(r | {"arm": "mtp"} for r in fast)])
     assert (rung["accept_length"]["median"], rung["c"]["median"], rung["S"]["median"]) == pytest.approx((a, c, s))
     assert rung["tpot_s"]["median"] == pytest.approx(arm.tpot.value)
     # Two runs side by side: these arms never took turns, so their comparison is the same one.

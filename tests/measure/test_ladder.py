@@ -12,7 +12,7 @@ from labkit.errors import LabError
 from labkit.measure.ladder import table
 from labkit.params import load_params
 
-RUNGS = {name: ladder.rung(EngineConfig(), name) for name in ladder.RUNGS}
+ARMS = ladder.choose(ladder.arms(EngineConfig()))
 
 
 def rows(arm, tpot, *, a=None, count=4, tokens=101):
@@ -42,7 +42,7 @@ def rows(arm, tpot, *, a=None, count=4, tokens=101):
 
 def test_table():
     measured = rows("baseline", 4e-3) + rows("kernels", 3e-3) + rows("fp8-head", 2.4e-3) + rows("mtp", 1.6e-3, a=3.0)
-    base, kernels, head, mtp = table(RUNGS, measured)
+    base, kernels, head, mtp = table(ARMS, measured)
     assert base["step"] is None and base["stop"] is None
     # What slowed a pair slowed both of its sides: the ratios are exact although the medians have wide intervals.
     assert kernels["step"]["low"] == pytest.approx(4 / 3) == kernels["step"]["high"]
@@ -63,7 +63,7 @@ def test_table():
 
 def test_the_ladder_stops_with_a_reason():
     measured = rows("baseline", 3e-3) + rows("kernels", 3.3e-3) + rows("fp8-head", 2.4e-3) + rows("mtp", 6e-3, a=1.0)
-    base, kernels, head, mtp = table(RUNGS, measured)
+    base, kernels, head, mtp = table(ARMS, measured)
     assert kernels["stop"].startswith("kernels makes TPOT worse than baseline: x0.91")
     assert (kernels["above_stop"], head["above_stop"], mtp["above_stop"]) == (False, True, True)
     assert "c = 2.50" in mtp["stop"] and "no draft is accepted" in mtp["stop"]
@@ -72,7 +72,7 @@ def test_the_ladder_stops_with_a_reason():
 
 def test_no_clear_difference_is_no_reason_to_stop():
     slower = [r | {"tpot_s": r["tpot_s"] * (1.05 if r["repeat"] else 0.9)} for r in rows("kernels", 3e-3)]
-    _, kernels = table({n: RUNGS[n] for n in ("baseline", "kernels")}, rows("baseline", 3e-3) + slower)
+    _, kernels = table(ARMS[:2], rows("baseline", 3e-3) + slower)
     assert kernels["step"]["median"] < 1 < kernels["step"]["high"] and kernels["stop"] is None
 
 
@@ -85,7 +85,7 @@ def test_the_ladder_says_before_it_starts_how_long_it_will_take(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     assert cli.main(["ladder", "--count", "2", "--repeats", "3", "--output-tokens", "64"]) != 0
     said = capsys.readouterr().err.splitlines()
-    assert re.match(r"about .* (s|min) for 24 requests on 4 rungs \(a first estimate from bytes\)", said[0])
+    assert re.match(r"about .* (s|min) for 24 requests on 4 arms \(a first estimate from bytes\)", said[0])
     assert said[1] == "starting baseline"
 
 
@@ -98,4 +98,10 @@ def test_a_longer_ladder_is_predicted_longer_and_a_gpus_start_counts(tmp_path):
     assert seconds(output_tokens=512) > 1.5 * seconds(output_tokens=64)
     assert seconds(repeats=20, output_tokens=512) > 3 * seconds(repeats=4, output_tokens=512)
     gpu = {"engine": {"engine": "sglang", "model": "ling-3.0-flash"}, "prompt_tokens": 4096, "output_tokens": 64}
-    assert seconds(**gpu) > 8 * 60  # four rungs, each started twice
+    assert seconds(**gpu) > 8 * 60  # four arms, each started twice
+
+
+def test_an_arm_is_compared_with_the_one_that_it_changes_or_the_nearest_that_was_measured():
+    measured = rows("baseline", 4e-3) + rows("fp8-head", 2.5e-3)
+    _, head = table(ladder.choose(ladder.arms(EngineConfig()), ["fp8-head", "baseline"]), measured)
+    assert head["before"] == "baseline" and head["step"]["median"] == pytest.approx(1.6)

@@ -40,7 +40,7 @@ def params(engine, **more):
 
 def test_in_turn(starts, tmp_path):
     engine = EngineConfig.from_dict({"engine": "sglang", "model": "pocket"})
-    plan = params(engine, repeats=5, rungs=("baseline", "kernels"))
+    plan = params(engine, repeats=5, only=("baseline", "kernels"))
     with RunWriter(tmp_path / "r", plan.as_dict()) as writer:
         found = climb.climb(plan, writer, progress=lambda text: None)
     fi, hm = "flashinfer_mxfp4", "humming"
@@ -65,7 +65,7 @@ def test_in_turn(starts, tmp_path):
 
 
 def test_together(starts, tmp_path):
-    plan = params(EngineConfig(), repeats=2, rungs=("baseline", "kernels"))
+    plan = params(EngineConfig(), repeats=2, only=("baseline", "kernels"))
     with RunWriter(tmp_path / "r", plan.as_dict()) as writer:
         climb.climb(plan, writer, progress=lambda text: None)
     assert starts == ["+generic", "+jit", "-jit", "-generic"]

@@ -50,7 +50,7 @@ def all_of_them(parameters):
 
 def measured(experiment):
     """Plausible results for every arm of an experiment."""
-    times = {"baseline": 2e-3, "kernels": 1.6e-3, "fp8-head": 1.4e-3, "plain": 1.4e-3, "mtp, head broken": 3e-3}
+    times = {"baseline": 2e-3, "kernels": 1.6e-3, "fp8-head": 1.4e-3, "plain": 1.4e-3, "broken-head": 3e-3}
     out = {}
     for i, arm in enumerate(experiment.sweep() or experiment.arms()):
         speculative = arm.config.speculative
@@ -213,8 +213,11 @@ def test_a_time_below_its_floor_asks_for_another_look_at_the_memory(parameters, 
 
 
 def test_chains_always_verify_one_more_than_they_draft(parameters):
-    e = make(Mtp, parameters, **{**MTP, "draft_tokens": 9})
-    assert e.draft().draft_tokens == 4
+    with pytest.raises(BadInput, match=r"draft_tokens: got 9; accepted: 4 \(with topk 1"):
+        make(Mtp, parameters, **{**MTP, "draft_tokens": 9})
+    e = make(Mtp, parameters, **MTP)
+    e.values["draft_tokens"] = 9  # a slider that was moved
+    assert e.draft().draft_tokens == 4 and "4 draft tokens are verified" in e.remarks()[0]
     e.values["topk"] = 2
     assert e.draft().draft_tokens == 9
     assert [a.name for a in e.sweep()][:4] == ["plain", "mtp 1/1/2", "mtp 2/1/3", "mtp 3/1/4"]
@@ -286,8 +289,8 @@ def test_the_broken_draft_is_caught_by_both_signs_and_the_healthy_one_passes(par
     for lines, says in ((["all is well"], "no line with error"), (["ERROR: bad head"], "the first: ERROR: bad head")):
         e.after(SimpleNamespace(get=lambda config, lines=lines: SimpleNamespace(tail=lambda n: lines)))
         assert says in e.verdict(results)[0] and "answered 5 of 6 requests" in e.verdict(results)[0]
-    with pytest.raises(BadInput, match="pocket"):
-        make(Fallback, {**parameters, "engine": {"engine": "attach", "url": "http://127.0.0.1:1"}}).arms()
+    with pytest.raises(BadInput, match="a silent fault"):
+        make(Fallback, {**parameters, "engine": {"engine": "attach", "url": "http://127.0.0.1:1"}})
 
 
 def test_the_readers_guess_stands_in_the_figure_beside_the_measurement(all_of_them):
@@ -362,9 +365,10 @@ def test_the_gathered_ladder_takes_no_engine_that_was_broken_on_purpose(paramete
     results = measured(e)
     gathered = Gathered(out_dir=str(tmp_path / "nothing"), live=False)
     gathered.records = [("06_silent_fallback", results)]
-    assert [(n, r.name) for n, r in gathered.ladder()] == [("fp8-head", "plain"), ("mtp", "mtp, healthy")]
-    (step,) = [line for line in gathered.lines() if line[0] == "ladder: mtp over the rung before"]
+    gathered.ladders = [e.ladder]
+    assert [(n, r.name) for n, r in gathered.ladder()] == [("fp8-head", "fp8-head"), ("mtp", "mtp")]
+    (step,) = [line for line in gathered.lines() if line[0] == "ladder: mtp over the arm before"]
     assert step[1].value > 1 and step[2] == "same load, one run"
-    later = {n: result(r.arm, 1e-3, accept=2.0, start=9000.0) for n, r in results.items() if n == "mtp, healthy"}
+    later = {n: result(r.arm, 1e-3, accept=2.0, start=9000.0) for n, r in results.items() if n == "mtp"}
     gathered.records.append(("05_mtp", later))
     assert "two runs" in next(line[2] for line in gathered.lines() if line[0].startswith("ladder: mtp"))

@@ -4,10 +4,14 @@ import importlib.util
 import logging
 import re
 import sys
+from typing import TYPE_CHECKING
 
-from labkit.engines.adapter import Launch, Phase
-from labkit.engines.config import EngineConfig
+from labkit.engines.adapter import Launch, Option, Phase, flags, one_head
 from labkit.engines.sglang import preflight
+from labkit.fields import refuse
+
+if TYPE_CHECKING:
+    from labkit.engines.config import EngineConfig
 
 log = logging.getLogger("labkit")
 
@@ -26,39 +30,134 @@ PHASES = [
 ]
 
 
-def command(config: EngineConfig, port: int) -> Launch:
+# Flags and choices of the released 0.5.23; `choices` stays open where a plugin or a build may bring more.
+_MOE = (
+    "auto deep_gemm triton triton_kernel flashinfer_trtllm flashinfer_trtllm_routed flashinfer_cutlass "
+    "flashinfer_mxfp4 flashinfer_cutedsl cutlass aiter marlin humming"
+)
+_KV = "auto fp8_e5m2 fp8_e4m3 bf16 bfloat16 fp4_e2m1"
+_SPECULATIVE = "EAGLE EAGLE3 NEXTN STANDALONE NGRAM DFLASH"
+OPTIONS = (
+    Option("model", "--model-path", "checkpoint folder or hub id", seen="model_path"),
+    Option("seed", "--random-seed", "seed of sampling", 0, 2**31 - 1, seen="random_seed"),
+    Option("load_format", "--load-format", "how weights are read; dummy makes them up", seen="load_format"),
+    Option(
+        "context_length",
+        "--context-length",
+        "tokens of context that a request may have",
+        64,
+        1 << 24,
+        seen="context_length",
+    ),
+    Option(
+        "mem_fraction_static",
+        "--mem-fraction-static",
+        "share of the memory for weights and KV cache",
+        0.05,
+        0.99,
+        seen="mem_fraction_static",
+    ),
+    Option(
+        "moe_runner_backend",
+        "--moe-runner-backend",
+        "expert kernels",
+        choices=tuple(_MOE.split()),
+        seen="moe_runner_backend",
+    ),
+    Option("attention_backend", "--attention-backend", "attention kernels", seen="attention_backend"),
+    Option(
+        "kv_cache_dtype",
+        "--kv-cache-dtype",
+        "number format of the KV cache",
+        choices=tuple(_KV.split()),
+        seen="kv_cache_dtype",
+    ),
+    Option("enable_fp32_lm_head", "--enable-fp32-lm-head", "logits in FP32", seen="enable_fp32_lm_head"),
+    # An environment variable for labkit's plugin: the release has no flag for it, and /server_info no field.
+    Option("fp8_lm_head", "SGLANG_ENABLE_FP8_LM_HEAD", "LM head in FP8 (e4m3, a scale per row)"),
+    Option(
+        "speculative.algorithm",
+        "--speculative-algorithm",
+        "how drafts are made",
+        choices=tuple(_SPECULATIVE.split()),
+        seen="speculative_algorithm",
+        shown_as={"NEXTN": "EAGLE"},
+    ),
+    Option(
+        "speculative.steps", "--speculative-num-steps", "draft steps in a round", 1, 16, seen="speculative_num_steps"
+    ),
+    Option(
+        "speculative.topk",
+        "--speculative-eagle-topk",
+        "branches kept at each draft step; 1 is a chain",
+        1,
+        8,
+        seen="speculative_eagle_topk",
+    ),
+    Option(
+        "speculative.draft_tokens",
+        "--speculative-num-draft-tokens",
+        "tokens that one verify step checks, the root included",
+        2,
+        64,
+        seen="speculative_num_draft_tokens",
+    ),
+    Option(
+        "speculative.draft_model_path",
+        "--speculative-draft-model-path",
+        "the draft's own weights",
+        seen="speculative_draft_model_path",
+    ),
+    Option(
+        "speculative.token_map",
+        "--speculative-token-map",
+        "file of the tokens that a draft may propose",
+        seen="speculative_token_map",
+    ),
+    Option("simulate_acc_len", "SGLANG_SIMULATE_ACC_LEN", "mean accept length to force", 1, 64),
+)
+# These draft with weights of their own; the others with the model's NEXTN layer or with none.
+_OWN_DRAFT = ("EAGLE3", "STANDALONE", "DFLASH")
+
+
+def check(config: "EngineConfig") -> None:
+    """Rules between fields that SGLang would mend with only a warning, or find after minutes of loading."""
+    if "LABKIT_TENSOR_ONLY_HEAD" not in config.env:  # the plugin's own fault needs both
+        one_head(config)
+    spec = config.speculative
+    if spec is None:
+        return
+    spec.check()
+    if spec.algorithm in _OWN_DRAFT and spec.draft_model_path is None:
+        raise refuse(
+            "a draft model's folder or hub id with " + spec.algorithm,
+            at=("speculative", "draft_model_path"),
+            value=None,
+        )
+
+
+def command(config: "EngineConfig", port: int) -> Launch:
     """SGLang's command line for one configuration, batch size 1.
 
-    Flags that depend on the card (attention backend, graph options) belong in `extra_args`, which comes last and so
-    wins. `--trust-remote-code` is never added unasked. The FP8 head is an environment variable for labkit's plugin.
-    Flags that this machine's card refuses are left out with a warning (preflight.py), unless a prefix leads elsewhere.
+    Flags without a field of their own (graph options) belong in `extra_args`, which comes last and so wins.
+    `--trust-remote-code` is never added unasked. Flags that this machine's card refuses are left out with a warning
+    (preflight.py), unless a prefix leads elsewhere.
     """
     if not config.command_prefix:
         config, notices = preflight.adapt(config, preflight.gpu())
         for notice in notices:
             log.warning(notice.text)
-    argv = [config.python or _python(), "-m", "sglang.launch_server", "--model-path", config.model]
-    argv += ["--host", config.host, "--port", str(port), "--random-seed", str(config.seed)]
-    argv += ["--max-running-requests", "1"]
-    if config.load_format:
-        argv += ["--load-format", config.load_format]
-    if config.context_length:
-        argv += ["--context-length", str(config.context_length)]
-    if config.mem_fraction_static:
-        argv += ["--mem-fraction-static", f"{config.mem_fraction_static:g}"]
-    if config.moe_runner_backend:
-        argv += ["--moe-runner-backend", config.moe_runner_backend]
-    if config.enable_fp32_lm_head:
-        argv.append("--enable-fp32-lm-head")
-    if config.speculative:
-        spec = config.speculative
-        argv += ["--speculative-algorithm", "NEXTN", "--speculative-num-steps", str(spec.steps)]
-        argv += ["--speculative-eagle-topk", str(spec.topk), "--speculative-num-draft-tokens", str(spec.draft_tokens)]
-        if "--speculative-draft-model-path" not in config.extra_args:
-            # BailingMoeV3 is not among the models for which the release fills this in.
-            argv += ["--speculative-draft-model-path", config.model]
-    argv += config.extra_args
-    return Launch(argv, _environment(config))
+    words, env = flags(config)
+    argv = [config.python or _python(), "-m", "sglang.launch_server", *words[:2]]
+    argv += ["--host", config.host, "--port", str(port), "--max-running-requests", "1", *words[2:]]
+    spec = config.speculative
+    if spec and spec.algorithm in ("NEXTN", "EAGLE") and spec.draft_model_path is None:
+        # BailingMoeV3 is not among the models for which the release fills this in.
+        argv += ["--speculative-draft-model-path", config.model]
+    if config.simulate_acc_len is not None:
+        # Accepted tokens are then the draft's own, so the next round computes on real states.
+        env["SGLANG_SIMULATE_ACC_TOKEN_MODE"] = "real-draft-token"
+    return Launch([*argv, *config.extra_args], {"PYTHONUNBUFFERED": "1", **env, **config.env})
 
 
 def explain(log: str) -> str | None:
@@ -68,17 +167,6 @@ def explain(log: str) -> str | None:
         if found:
             return advice.format(*found.groups())
     return None
-
-
-def _environment(config: EngineConfig) -> dict[str, str]:
-    env = {"PYTHONUNBUFFERED": "1"}
-    if config.fp8_lm_head:
-        env["SGLANG_ENABLE_FP8_LM_HEAD"] = "1"
-    if config.simulate_acc_len is not None:
-        env["SGLANG_SIMULATE_ACC_LEN"] = f"{config.simulate_acc_len:g}"
-        # Accepted tokens are then the draft's own, so the next round computes on real states.
-        env["SGLANG_SIMULATE_ACC_TOKEN_MODE"] = "real-draft-token"
-    return {**env, **dict(config.env)}
 
 
 def _python() -> str:

@@ -8,9 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from labkit import waits
-from labkit.engines.config import EngineConfig
+
+if TYPE_CHECKING:
+    from labkit.engines.config import EngineConfig
+
 
 RELEASE = "0.5.23"  # whose names, flags and traps the lab knows
 UNIFIED_FRACTION = 0.68  # the published Spark recipe; 0.75 exhausted memory there and locked the driver
@@ -76,7 +80,7 @@ def parse(text: str, system_memory: float) -> Gpu | None:
     return Gpu(name, (int(major), int(minor or 0)), total, clock.replace(".", "").isdigit(), driver)
 
 
-def adapt(config: EngineConfig, card: Gpu | None) -> tuple[EngineConfig, list[Notice]]:
+def adapt(config: "EngineConfig", card: Gpu | None) -> "tuple[EngineConfig, list[Notice]]":
     """The configuration as this card takes it, with a notice for each change. Without a card nothing is changed."""
     notices: list[Notice] = []
     if card is None:
@@ -104,7 +108,7 @@ def adapt(config: EngineConfig, card: Gpu | None) -> tuple[EngineConfig, list[No
     return config, notices
 
 
-def advise(config: EngineConfig, card: Gpu | None, caches: Mapping[str, bool] | None = None) -> list[Notice]:
+def advise(config: "EngineConfig", card: Gpu | None, caches: Mapping[str, bool] | None = None) -> list[Notice]:
     """What to know before this start: memory fraction, compiles to come, versions. caches: name -> warm."""
     out = [] if card else [Notice("stop", "no NVIDIA GPU here: SGLang cannot start; the pocket engine can")]
     warm = kernel_caches() if caches is None else caches
@@ -129,7 +133,7 @@ def advise(config: EngineConfig, card: Gpu | None, caches: Mapping[str, bool] | 
     return out
 
 
-def capacity(model: Mapping | object, config: EngineConfig, card: Gpu) -> dict:
+def capacity(model: Mapping | object, config: "EngineConfig", card: Gpu) -> dict:
     """Bytes that this configuration needs on the card, by the account of the model's config.json.
 
     Returns weights, kv (of context_length tokens), state (one sequence and its drafts), graphs, needed, available

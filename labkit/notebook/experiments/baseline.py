@@ -4,10 +4,8 @@ from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
-from labkit.engines import ladder
 from labkit.evidence import Evidence
 from labkit.figures import decode, runs
-from labkit.measure import machine
 from labkit.measure.results import Arm, Result
 from labkit.notebook.experiment import Experiment, present, waiting
 from labkit.notebook.render import Line
@@ -16,17 +14,13 @@ from labkit.roofline import floors
 
 
 class Baseline(Experiment):
-    """The first rung: time per token, effective bandwidth, utilisation, against the per-tensor account."""
+    """An arm that nothing is expected of: time per token, effective bandwidth and utilisation beside the account."""
 
     name = "02_baseline"
     guess = Guess("How many milliseconds will one output token take?", "ms", 0.01, 10_000, 0.05, 1.0)
 
     def arms(self) -> list[Arm]:
-        config = self.params.engine
-        if config.engine == "attach":
-            return [self.arm("attached", "the server as it runs", config)]
-        title = ladder.title(config, "baseline")
-        return [self.arm("baseline", title, ladder.rung(config, "baseline"))]
+        return [self.arm(self.subject)]
 
     def _context(self, results: Mapping[str, Result]) -> int:
         """Tokens of context that the account counts: as measured, else with a prompt of 150 tokens."""
@@ -37,8 +31,7 @@ class Baseline(Experiment):
 
     def account(self, results: Mapping[str, Result]):
         """The step's bytes at the present context; None where the model's config is not here (an attached server)."""
-        config = self.arms()[0].config
-        return None if config.engine == "attach" else self.account_of(config, context=self._context(results))
+        return self.account_of(self.subject.config, context=self._context(results)) if self.shape_known else None
 
     def floor(self, results: Mapping[str, Result]) -> Evidence | None:
         """Seconds below which no token can go on this machine."""
@@ -55,16 +48,14 @@ class Baseline(Experiment):
             ("bytes of one step", account.evidence(), f"largest part: {largest.name}, {share:.0f}%"),
             ("memory sustains", self.bandwidth, "what decoding could use at best"),
             ("byte floor", self.floor(results), "no token can be faster than its bytes"),
-            self.reported_line(),
+            *self.reported_lines(),
         ]
 
-    def reported_line(self) -> Line:
-        """The published baseline beside it."""
-        return (
-            "reported on DGX Spark",
-            machine.reported("synthetic-baseline", "tpot"),
-            "Ling-3.0-flash, 32K: another machine and model, a comparison and no prediction",
-        )
+    def reported_lines(self) -> list[Line]:
+        """The published figure of this arm beside it."""
+        found = self.reported(self.subject)
+        remark = "Ling-3.0-flash, 32K: another machine and model, a comparison and no prediction"
+        return [(self.reported_on, found, remark)] if found else []
 
     def floors_of(self, results: Mapping[str, Result]) -> list[tuple[Result, Evidence]]:
         found = present(results, [a.name for a in self.arms()])
@@ -120,7 +111,7 @@ class Baseline(Experiment):
                 ("effective bandwidth", floors.effective_bandwidth(step, r.tpot), "bytes by account over time"),
                 ("utilisation U", floors.utilisation(step, r.tpot, self.bandwidth), "of what memory sustained"),
             ]
-        lines.append(self.reported_line())
+        lines += self.reported_lines()
         plain = r.accept is None
         lines.append(("accept length", "n/a" if plain else r.accept, "plain decoding drafts nothing" if plain else ""))
         return lines

@@ -6,11 +6,8 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 
 from labkit.engines import ladder
-from labkit.engines.config import EngineConfig
-from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived
 from labkit.figures import decode, runs, speculation
-from labkit.measure import machine
 from labkit.measure.estimates import NOTHING_ACCEPTED
 from labkit.measure.results import Arm, Result, cost, count, speedup
 from labkit.notebook.experiment import Experiment, present, waiting
@@ -18,7 +15,6 @@ from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
 from labkit.roofline import speculation as law
 
-NAMES = ("plain", "mtp, healthy", "mtp, head broken")
 _COMPLAINT = re.compile(r"\b(error|warning|traceback|critical)\b", re.IGNORECASE)
 
 
@@ -30,14 +26,21 @@ class Fallback(Experiment):
         "The draft reads the FP8 head wrongly. What accept length will the engine report?", "tokens", 1, 17, 0.05, 2.0
     )
 
+    about = ladder.FAULT
+
+    @property
+    def three(self) -> tuple[ladder.Arm, ladder.Arm, ladder.Arm]:
+        """Plain decoding, drafting in health, and the arm that is broken on purpose. Raises BadInput without them."""
+        broken = self.subject
+        healthy = self.before(broken)
+        return self.before(healthy), healthy, broken
+
+    @property
+    def names(self) -> list[str]:
+        return [a.name for a in self.three]
+
     def arms(self) -> list[Arm]:
-        config = self.params.engine
-        if config.engine != "pocket":
-            raise BadInput("engine", config.engine, "pocket: only the pocket engine injects this fault on request")
-        plain, drafting = ladder.rung(config, "fp8-head"), ladder.rung(config, "mtp")
-        broken: EngineConfig = drafting.replace(faults=["bare-head"])
-        titles = ("FP8 head, no drafting", "the draft shares the whole head", "the draft shares only its tensor")
-        return [self.arm(n, t, c) for n, t, c in zip(NAMES, titles, (plain, drafting, broken), strict=True)]
+        return [self.arm(a) for a in self.three]
 
     def __init__(self, **parameters):
         super().__init__(**parameters)
@@ -56,20 +59,19 @@ class Fallback(Experiment):
         none = derived(
             1.0, "1", "0 accepted drafts + 1 bonus token", (count(0, "1", "accepted"), count(1, "1", "bonus token"))
         )
-        there = law.fallback_tpot(
-            machine.reported("synthetic-fp8-head", "tpot"), machine.reported("synthetic-mtp", "verify_cost_ratio")
-        )
         lines: list[Line] = [
-            ("accept length if no draft is ever right", none, "each round still yields its bonus token"),
-            ("reported on DGX Spark: a", machine.reported("fallback", "accept_length"), "the same fault"),
-            (
-                "reported on DGX Spark: speed",
-                machine.reported("fallback", "decode"),
-                "baseline there: 37.8 tok/s (GSM8K)",
-            ),
-            ("speed that c predicts there", 1 / there, "from the synthetic load's c and TPOT: another load"),
+            ("accept length if no draft is ever right", none, "each round still yields its bonus token")
         ]
-        pair = present(results, NAMES[:2])
+        plain, healthy, broken = self.three
+        if a := self.reported(broken, "accept_length"):
+            lines.append((f"{self.reported_on}: a", a, "the same fault"))
+        if speed := self.reported(broken, "decode"):
+            lines.append((f"{self.reported_on}: speed", speed, "baseline there: 37.8 tok/s (GSM8K)"))
+        tpot, c = self.reported(plain), self.reported(healthy, "verify_cost_ratio")
+        if tpot and c:
+            there = 1 / law.fallback_tpot(tpot, c)
+            lines.append(("speed that c predicts there", there, "from the synthetic load's c and TPOT: another load"))
+        pair = present(results, self.names[:2])
         if len(pair) == 2:
             c = cost(pair[1], pair[0])
             lines += [
@@ -83,19 +85,19 @@ class Fallback(Experiment):
         return lines
 
     def predicted(self, results: Mapping[str, Result]) -> Evidence | None:
-        pair = present(results, NAMES[:2])
+        pair = present(results, self.names[:2])
         return law.fallback_tpot(pair[0].tpot, cost(pair[1], pair[0])) if len(pair) == 2 else None
 
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
-        found = present(results, NAMES)
+        found = present(results, self.names)
         drafting = [r for r in found if r.accept is not None]
         predicted = self.predicted(results)
-        base = present(results, NAMES[:1])
+        base = present(results, self.names[:1])
         return [
             decode.tpot(
                 [(r.name, r.tpot) for r in found],
-                predicted=[(NAMES[2], predicted)] if predicted else [],
-                arms=NAMES,
+                predicted=[(self.names[2], predicted)] if predicted else [],
+                arms=self.names,
             ),
             speculation.ac_plane([(r.name, r.accept, cost(r, base[0])) for r in drafting], guess=guess)
             if drafting and base
@@ -107,7 +109,7 @@ class Fallback(Experiment):
         ]
 
     def findings(self, results: Mapping[str, Result]) -> list[Line]:
-        found = present(results, NAMES)
+        found = present(results, self.names)
         lines: list[Line] = []
         for r in found:
             lines.append((f"TPOT, {r.name}", r.tpot, r.arm.title))
@@ -127,7 +129,7 @@ class Fallback(Experiment):
     def checks(self, results: Mapping[str, Result]) -> list[tuple[str, str, str]]:
         """The two signs that catch the fault without an error message, for the healthy and the broken arm: (check,
         passes, fails or not shown, why). An interval that holds the limit shows neither."""
-        found = present(results, NAMES)
+        found = present(results, self.names)
         if len(found) < 3:
             return []
         out = []
@@ -150,7 +152,7 @@ class Fallback(Experiment):
         healthy, broken = checks[:2], checks[2:]
         caught = [c for c, says, _ in broken if says == "fails"]
         false = [c for c, says, _ in healthy if says != "passes"]
-        sick = present(results, NAMES)[2]
+        sick = present(results, self.names)[2]
         failed = sum(r["status"] == "error" for r in sick.rows)
         out = [
             f"The broken engine started and answered {len(sick.rows) - failed} of {len(sick.rows)} requests without an"

@@ -5,73 +5,74 @@ from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
-from labkit.engines import process
+from labkit.engines import ladder, process
+from labkit.engines.adapter import options
 from labkit.evidence import measured
 from labkit.figures import decode, runs, speculation
-from labkit.measure import machine
 from labkit.measure.results import Result
 from labkit.notebook.experiment import present, waiting
-from labkit.notebook.experiments.rungs import Rungs
+from labkit.notebook.experiments.change import Change
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
 from labkit.roofline import floors
 
 
-class Kernels(Rungs):
+class Kernels(Change):
     """03: shape-specialised kernels against run-time-shape kernels: the same bytes, another effective bandwidth."""
 
     name = "03_humming"
-    rungs = ("baseline", "kernels")
+    about = ladder.FASTER
     guess = Guess("How many times faster will the specialised kernels make a token?", "times", 0.1, 20, 0.05, 1.0)
 
     def __init__(self, **parameters):
         super().__init__(**parameters)
-        self.first: dict[str, tuple[float, float | None]] = {}  # rung -> (start, of it compiling), s, empty cache
+        self.first: dict[str, tuple[float, float | None]] = {}  # arm -> (start, of it compiling), s, empty cache
 
     def after(self, pool) -> None:
-        """Start each rung once more with an empty kernel cache: what a first start on a machine costs."""
-        if self.params.engine.engine != "pocket" or self.first:
+        """Start each arm once more with an empty kernel cache: what a first start on a machine costs."""
+        if not self.compiles or self.first:
             return
         for arm in self.arms():
             with tempfile.TemporaryDirectory() as folder:
-                extra = [*arm.config.extra_args, "--kernel-cache", f"{folder}/kernels"]
-                with process.start(arm.config.replace(extra_args=extra), f"{folder}/log", beside=True) as engine:
+                config = arm.config.replace(kernel_cache=f"{folder}/kernels")
+                with process.start(config, f"{folder}/log", beside=True) as engine:
                     self.first[arm.name] = (engine.start_seconds, _seconds(engine.server_info()))
+
+    @property
+    def compiles(self) -> bool:
+        """Whether the engine keeps its compiled kernels in a folder that can be named, and so can be an empty one."""
+        return "kernel_cache" in options(self.params.engine.engine)
 
     def after_seconds(self) -> float:
         """Two first starts; on a machine with time to spare each takes some seconds."""
-        return 0.0 if self.first or self.params.engine.engine != "pocket" else 12.0
+        return 0.0 if self.first or not self.compiles else 12.0
 
     def extra(self) -> dict:
         return {"first start": {n: {"start_s": s, "compile_s": c} for n, (s, c) in self.first.items()}}
 
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
-        same = self.step("kernels", results) / self.step("baseline", results)
-        base = present(results, ["baseline"])
+        before, after = self.names
+        same = self.step(after, results) / self.step(before, results)
         lines: list[Line] = [
-            ("bytes, kernels over baseline", same, "the same tensors are read: bytes alone predict no gain"),
-            (
-                "reported on DGX Spark: TPOT before",
-                machine.reported("synthetic-baseline", "tpot"),
-                "Ling-3.0-flash, 32K",
-            ),
-            ("reported on DGX Spark: TPOT after", machine.reported("synthetic-kernels", "tpot"), "Humming, same load"),
-            ("reported speed-up", self.reported_gain(), "another machine and model: a comparison, not a prediction"),
+            (f"bytes, {after} over {before}", same, "the same tensors are read: bytes alone predict no gain"),
         ]
-        if base:
-            most = base[0].tpot / self.floor("baseline", results)
-            lines.append(("most that any kernel could gain", most, "baseline TPOT over its byte floor"))
-        else:
-            lines.append(("most that any kernel could gain", "after Run", "the baseline's TPOT over its byte floor"))
+        for arm, when in zip(self.chain, ("before", "after"), strict=True):
+            if found := self.reported(arm):
+                lines.append((f"{self.reported_on}: TPOT {when}", found, "Ling-3.0-flash, 32K"))
+        lines += self.reported_lines()
+        measured_base = present(results, [before])
+        most = measured_base[0].tpot / self.floor(before, results) if measured_base else "after Run"
+        lines.append(("most that any kernel could gain", most, f"TPOT of {before} over its byte floor"))
         return lines
 
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
-        found = present(results, self.rungs)
+        found = present(results, self.names)
+        before, after = self.names
         gains = speculation.speedups(
-            [("kernels", self.step("baseline", results) / self.step("kernels", results), self.gain(results))],
-            reported=[("kernels", self.reported_gain())],
+            [(after, self.step(before, results) / self.step(after, results), self.gain(results))],
+            reported=self.reported_points(after),
             guess=guess,
-            title="Speed-up of the kernels: predicted by bytes, measured, reported",
+            title=f"Speed-up of {after}: predicted by bytes, measured, reported",
         )
         rates = [(r.name, floors.effective_bandwidth(self.step(r.name, results), r.tpot)) for r in found]
         title = "The same bytes, at which rate?"
@@ -80,7 +81,7 @@ class Kernels(Rungs):
         return [
             self.tpot_figure(results),
             gains,
-            decode.bandwidths(rates, self.bandwidth, order=self.rungs, title=title) if found else waiting(title),
+            decode.bandwidths(rates, self.bandwidth, order=self.names, title=title) if found else waiting(title),
             runs.starts(starts) if starts else waiting("Start of each engine"),
             self.order_figure(results),
         ]
@@ -90,10 +91,10 @@ class Kernels(Rungs):
         gain = self.gain(results)
         if gain is not None:
             lines += [
-                ("bytes of one step", self.step("kernels", results), "the same on both rungs"),
-                ("speed-up of the kernels", gain, "bootstrap interval of the ratio; bytes alone predict 1"),
+                ("bytes of one step", self.step(self.subject.name, results), "the same on both arms"),
+                (f"speed-up of {self.subject.name}", gain, "bootstrap interval of the ratio; bytes alone predict 1"),
                 *self.guess_line(gain),
-                ("reported on DGX Spark", self.reported_gain(), "Ling-3.0-flash, 32K: another machine and model"),
+                *self.reported_lines(),
             ]
         for name, (start, compiling) in self.first.items():
             value = measured(start, "s", "this lab: one start, empty kernel cache")
@@ -104,7 +105,7 @@ class Kernels(Rungs):
 
     def price(self, results: Mapping[str, Result]) -> list[Line]:
         """What specialising costs once, and after how many tokens a gain has paid for it."""
-        pair, spent = present(results, self.rungs), [c for _, c in self.first.values() if c is not None]
+        pair, spent = present(results, self.names), [c for _, c in self.first.values() if c is not None]
         if len(pair) < 2 or len(spent) < 2:
             return []
         general, special = (measured(c, "s", "this lab: one start, empty kernel cache") for c in spent)
@@ -122,7 +123,7 @@ class Kernels(Rungs):
         return [
             *self.stop_line(results),
             *self.impossible(results),
-            "Both rungs read the same bytes, so a shorter token means a higher effective bandwidth, not less traffic.",
+            "Both arms read the same bytes, so a shorter token means a higher effective bandwidth, not less traffic.",
             "This does not show that the same kernels gain as much on another machine or at another batch size.",
         ]
 

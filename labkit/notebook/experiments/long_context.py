@@ -1,6 +1,7 @@
 """08: longer contexts: the KV cache grows, and a verify step reads it once for several tokens."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import plotly.graph_objects as go
 
@@ -14,6 +15,7 @@ from labkit.notebook.settings import Guess, Setting
 from labkit.roofline import floors
 
 LEAST = 1024
+PLAIN = "plain"  # the arm without drafting, whatever its ladder calls it
 LONGEST = Setting(
     "max_context",
     "longest context",
@@ -30,7 +32,14 @@ class LongContext(Experiment):
     guess = Guess(
         "How many times longer will a plain token take at the longest context than at 1K?", "times", 0.5, 1000, 0.1, 1.0
     )
+    about = ladder.DRAFTING
     settings = (OUTPUT, COUNT, REPEATS, LONGEST)
+    own = ("max_context",)
+
+    @property
+    def sides(self) -> tuple[ladder.Arm, ladder.Arm]:
+        """Without drafting and with it, under the names plain and that of the arm."""
+        return replace(self.before(self.subject), name=PLAIN, title="no drafting"), self.subject
 
     def contexts(self) -> list[int]:
         out = [LEAST]
@@ -50,27 +59,34 @@ class LongContext(Experiment):
         length = (
             max(need, self.params.engine.context_length or 0) if need > 32768 else self.params.engine.context_length
         )
-        base = self.params.engine.replace(context_length=length)
-        plain, drafting = ladder.rung(base, "fp8-head"), ladder.rung(base, "mtp")
         return [
-            self.arm(f"{name} at {_k(n)}", f"{title}, {n} tokens of prompt", config, prompt_tokens=n)
+            self.arm(
+                replace(
+                    a,
+                    name=f"{a.name} at {_k(n)}",
+                    title=f"{a.title}, {n} tokens of prompt",
+                    config=a.config.replace(context_length=length),
+                    before=None if a.name == PLAIN else f"{PLAIN} at {_k(n)}",
+                ),
+                prompt_tokens=n,
+            )
             for n in contexts
-            for name, title, config in (("plain", "no drafting", plain), ("mtp", "3 draft steps", drafting))
+            for a in self.sides
         ]
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def pairs(self, results: Mapping[str, Result]) -> list[tuple[int, Result, Result | None]]:
-        """(context, plain, mtp or None) of what is measured, by context."""
+        """(context, plain, drafting or None) of what is measured, by context."""
         out = []
         for n in self.contexts():
-            plain, drafting = results.get(f"plain at {_k(n)}"), results.get(f"mtp at {_k(n)}")
+            plain, drafting = (results.get(f"{a.name} at {_k(n)}") for a in self.sides)
             if plain is not None and plain.used:
                 out.append((n, plain, drafting if drafting is not None and drafting.used else None))
         return out
 
     def floor(self, n: int) -> Evidence:
-        config = ladder.rung(self.params.engine, "fp8-head")
+        config = self.sides[0].config
         return floors.floor_s(self.account_of(config, context=n).evidence(), self.bandwidth)
 
     def floors_of(self, results: Mapping[str, Result]) -> list[tuple[Result, Evidence]]:
@@ -78,14 +94,14 @@ class LongContext(Experiment):
 
     def byte_cost(self, n: int) -> Evidence:
         """c by bytes at a context."""
-        config = ladder.rung(self.params.engine, "mtp")
+        config = self.subject.config
         s = config.speculative
-        whole = self.round_bytes(config, context=n, steps=s.steps, tokens=s.draft_tokens)
+        whole = self.round_bytes(config, context=n, steps=s.steps or 0, tokens=s.draft_tokens)
         return whole / self.account_of(config, context=n).evidence()
 
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         last = self.contexts()[-1]
-        config = ladder.rung(self.params.engine, "fp8-head")
+        config = self.sides[0].config
         ends = [self.account_of(config, context=n) for n in (LEAST, last)]
         return [
             (f"bytes of a step at {_k(LEAST)}", ends[0].evidence(), f"KV {ends[0].kv_bytes / 1e6:.2f} MB of it"),
@@ -108,14 +124,14 @@ class LongContext(Experiment):
         both = [(n, p, m) for n, p, m in pairs if m is not None]
         if not pairs:
             return [waiting(t) for t in ("Time per token over context", "c over context", "Yield a over cost c")]
-        measured = {"plain": [(n, p.tpot) for n, p, _ in pairs]}
+        measured = {PLAIN: [(n, p.tpot) for n, p, _ in pairs]}
         if both:
-            measured["mtp"] = [(n, m.tpot) for n, _, m in both]
+            measured[self.subject.name] = [(n, m.tpot) for n, _, m in both]
         first, last = pairs[0], self.contexts()[-1]
         return [
             runs.context_sweep(
                 measured,
-                {"plain": [(n, self.floor(n)) for n, _, _ in pairs]},
+                {PLAIN: [(n, self.floor(n)) for n, _, _ in pairs]},
                 guess=None if guess is None or first[0] != LEAST else (last, guess * first[1].tpot.to("ms").value),
             ),
             runs.context_sweep(
@@ -136,10 +152,10 @@ class LongContext(Experiment):
         lines: list[Line] = []
         pairs = self.pairs(results)
         for n, plain, drafting in pairs:
-            lines.append((f"TPOT, plain at {_k(n)}", plain.tpot, f"TTFT {plain.ttft.quantity()}"))
+            lines.append((f"TPOT, {plain.name}", plain.tpot, f"TTFT {plain.ttft.quantity()}"))
             if drafting is not None:
                 lines += [
-                    (f"TPOT, mtp at {_k(n)}", drafting.tpot, f"speed-up {speedup(drafting, plain).value:.2f}"),
+                    (f"TPOT, {drafting.name}", drafting.tpot, f"speed-up {speedup(drafting, plain).value:.2f}"),
                     (f"a at {_k(n)}", drafting.accept, ""),
                     (f"c at {_k(n)}", cost(drafting, plain), f"by bytes {self.byte_cost(n).value:.2f}"),
                 ]

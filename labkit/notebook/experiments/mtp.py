@@ -2,34 +2,25 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 
 import plotly.graph_objects as go
 
 from labkit.engines import ladder
+from labkit.engines.adapter import options
 from labkit.engines.config import EngineConfig, Speculative
+from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived
 from labkit.figures import decode, speculation
-from labkit.measure import experts, machine
+from labkit.measure import experts
 from labkit.measure.results import Arm, Result, cost, count, speedup
 from labkit.notebook.experiment import LOAD_SETTINGS, Experiment, present, waiting
 from labkit.notebook.render import Line, span
-from labkit.notebook.settings import Guess, Setting
+from labkit.notebook.settings import Guess, Setting, checked, of_engine
 from labkit.roofline import speculation as law
 
-STEPS = Setting("steps", "draft steps", "int", "How many times the NEXTN layer drafts in a round.", 1, 7, restarts=True)
-TOPK = Setting(
-    "topk", "topk", "int", "Branches kept at each draft step; 1 is a chain, more is a tree.", 1, 4, restarts=True
-)
-TOKENS = Setting(
-    "draft_tokens",
-    "draft tokens",
-    "int",
-    "Tokens that one verify step checks. With topk 1 it is always steps + 1, whatever stands here.",
-    2,
-    16,
-    restarts=True,
-)
-LONGEST = Setting("longest", "sweep up to steps", "int", "The sweep measures chains of 1 to this many steps.", 1, 7)
+PLAIN = "plain"  # the arm without drafting, whatever its ladder calls it
+NUMBERS = {"steps": "draft steps", "topk": "topk", "draft_tokens": "draft tokens"}
 
 
 class Mtp(Experiment):
@@ -37,7 +28,8 @@ class Mtp(Experiment):
 
     name = "05_mtp"
     guess = Guess("How many times faster will drafting with these settings make a token?", "times", 0.1, 10, 0.05, 1.0)
-    settings = (*LOAD_SETTINGS, STEPS, TOPK, TOKENS, LONGEST)
+    about = ladder.DRAFTING
+    own = (*NUMBERS, "longest")
 
     def __init__(self, **parameters):
         super().__init__(**parameters)
@@ -50,14 +42,59 @@ class Mtp(Experiment):
 
     # --- arms ------------------------------------------------------------------------------------------------------
 
+    def own_values(self, given: dict[str, object]) -> dict[str, object]:
+        """Draft numbers that were not given are the arm's own; with new steps or topk a round verifies all that these
+        propose. Raises BadInput for numbers that do not fit the engine or each other."""
+        spec = self._spec
+        own = {n: getattr(spec, n) if given.get(n) is None else given[n] for n in self._numbers}
+        for name, value in given.items():
+            if name in NUMBERS and value is not None and name not in own:
+                raise BadInput(name, value, f"nothing: {self.subject.name} drafts by {spec.algorithm}")
+        own = checked([s for s in self._engine_settings() if s.name in own], own)
+        moved = any(own[n] != getattr(spec, n) for n in ("steps", "topk") if n in own)
+        if moved and given.get("draft_tokens") is None:
+            own["draft_tokens"] = _of(spec, {**own, "draft_tokens": None}).largest
+        self._with(_of(spec, own))
+        longest = self._steps_limit if given.get("longest") is None else given["longest"]
+        return {**own, "longest": longest} if "steps" in own else own
+
+    @property
+    def _spec(self) -> Speculative:
+        """The arm's own draft setting. Raises BadInput when it has none."""
+        spec = self.subject.config.speculative
+        if spec is None:
+            raise BadInput("arm", self.subject.name, "an arm that drafts (engine field speculative)")
+        return spec
+
+    @property
+    def _numbers(self) -> list[str]:
+        return [n for n in NUMBERS if getattr(self._spec, n) is not None]
+
+    @property
+    def _steps_limit(self) -> int:
+        return int(options(self.params.engine.engine)["speculative.steps"].high)
+
+    def _engine_settings(self) -> list[Setting]:
+        """Draft numbers in the ranges that the engine declares."""
+        return [of_engine(self.params.engine.engine, f"speculative.{n}", NUMBERS[n]) for n in self._numbers]
+
+    def offers(self) -> tuple[Setting, ...]:
+        own = self._engine_settings()
+        if "steps" in self._numbers:
+            tip = "The sweep measures chains of 1 to this many steps."
+            own.append(Setting("longest", "sweep up to steps", "int", tip, 1, self._steps_limit))
+        return (*LOAD_SETTINGS, *own)
+
     def plain_config(self) -> EngineConfig:
-        return ladder.rung(self.params.engine, "fp8-head")
+        return self.before(self.subject).config
 
     def draft(self) -> Speculative:
-        """The draft setting of the sliders, with the rule of chains applied."""
-        steps, topk = self.values["steps"], self.values["topk"]
-        tokens = steps + 1 if topk == 1 else min(self.values["draft_tokens"], 1 + topk + (steps - 1) * topk * topk)
-        return Speculative(steps, topk, tokens)
+        """The draft setting of the sliders, with the rule of chains and trees applied."""
+        own = {n: self.values[n] for n in self._numbers}
+        if "steps" in own:
+            most = _of(self._spec, {**own, "draft_tokens": None}).largest
+            own["draft_tokens"] = most if own["topk"] == 1 else min(own["draft_tokens"], most)
+        return _of(self._spec, own)
 
     def remarks(self) -> list[str]:
         s = self.draft()
@@ -66,20 +103,35 @@ class Mtp(Experiment):
         why = "with topk 1 it is always steps + 1" if s.topk == 1 else "a tree of these steps and topk has no more"
         return [f"{s.draft_tokens} draft tokens are verified, whatever that slider says: {why}."]
 
+    def _with(self, s: Speculative) -> EngineConfig:
+        return EngineConfig.checked({**self.subject.config.given(), "speculative": s}, "")
+
     def _drafting(self, s: Speculative) -> Arm:
-        config = self.plain_config().replace(speculative=s)
-        what = "chain" if s.topk == 1 else f"tree of topk {s.topk}"
-        steps = f"{s.steps} draft step{'s' if s.steps > 1 else ''}"
-        return self.arm(_name(s), f"{steps}, {what}, {s.draft_tokens} tokens verified", config)
+        if s.steps is None:
+            title = f"{s.algorithm}, {s.draft_tokens} tokens verified"
+        else:
+            what = "chain" if s.topk == 1 else f"tree of topk {s.topk}"
+            steps = f"{s.steps} draft step{'s' if s.steps > 1 else ''}"
+            title = f"{steps}, {what}, {s.draft_tokens} tokens verified"
+        return self.arm(replace(self.subject, name=self._name(s), title=title, config=self._with(s), before=PLAIN))
+
+    def _name(self, s: Speculative) -> str:
+        return f"{self.subject.name} {s.numbers()}"
 
     def plain(self) -> Arm:
-        return self.arm("plain", "the same configuration without drafting", self.plain_config())
+        base = self.before(self.subject)
+        return self.arm(replace(base, name=PLAIN, title="the same configuration without drafting", before=None))
 
     def arms(self) -> list[Arm]:
         return [self.plain(), self._drafting(self.draft())]
 
     def sweep(self) -> list[Arm]:
-        chains = [Speculative(n, 1, n + 1) for n in range(1, self.values["longest"] + 1)]
+        if "longest" not in self.values:
+            return []
+        chains = [
+            _of(self._spec, {"steps": n, "topk": 1, "draft_tokens": n + 1})
+            for n in range(1, self.values["longest"] + 1)
+        ]
         here = self.draft()
         return [self.plain(), *(self._drafting(s) for s in chains + ([here] if here not in chains else []))]
 
@@ -87,7 +139,7 @@ class Mtp(Experiment):
         """Ask the engines that drafted for their expert counts on the first prompt, once the timing is over."""
         from labkit.measure.runner import prompts_of
 
-        for arm in {a.name: a for a in (*self.sweep(), *self.arms()) if a.config.speculative}.values():
+        for arm in {a.name: a for a in (*self.sweep(), *self.arms()) if a.before}.values():
             engine = pool.get(arm.config)
             if engine is not None and arm.config.speculative.draft_tokens not in self.counted:
                 found = experts.count(engine.url, prompts_of(arm.params)[0], api_key=engine.api_key)
@@ -104,7 +156,7 @@ class Mtp(Experiment):
         return sorted(found, key=lambda r: (r.arm.config.speculative.topk, r.arm.config.speculative.draft_tokens))
 
     def base(self, results: Mapping[str, Result]) -> Result | None:
-        found = present(results, ["plain"])
+        found = present(results, [PLAIN])
         return found[0] if found else None
 
     def byte_cost(self, s: Speculative, results: Mapping[str, Result]) -> Evidence:
@@ -116,7 +168,7 @@ class Mtp(Experiment):
             else (self.params.prompt_tokens or 150) + (self.values.get("output_tokens") or 256) // 2
         )
         config = self.plain_config()
-        whole = self.round_bytes(config, context=context, steps=s.steps, tokens=s.draft_tokens)
+        whole = self.round_bytes(config, context=context, steps=s.steps or 0, tokens=s.draft_tokens)
         return whole / self.account_of(config, context=context).evidence()
 
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
@@ -126,28 +178,26 @@ class Mtp(Experiment):
             (
                 "c by bytes alone",
                 c,
-                f"a round of {s.steps} drafts and a verify of {s.draft_tokens} tokens, in plain steps",
+                f"a round of {s.steps or 0} drafts and a verify of {s.draft_tokens} tokens, in plain steps",
             ),
             ("a to break even", c, "a must exceed c, or drafting loses"),
             (
                 "S if every draft is right",
-                law.speedup(count(s.steps + 1, "1", "steps + 1"), c),
+                law.speedup(count((s.steps or s.draft_tokens - 1) + 1, "1", "drafts + 1"), c),
                 "the most that these bytes allow",
             ),
         ]
-        a, published = (
-            machine.reported("synthetic-mtp", "accept_length"),
-            machine.reported("synthetic-mtp", "verify_cost_ratio"),
-        )
-        lines += [
-            ("reported on DGX Spark: a", a, "synthetic greedy load"),
-            ("reported on DGX Spark: c", published, "head configuration not published"),
-            (
-                "S from the reported a and c",
-                law.speedup(a, published),
-                "the published step was faster: an open residual",
-            ),
-        ]
+        a, published = (self.reported(self.subject, metric) for metric in ("accept_length", "verify_cost_ratio"))
+        if a and published:
+            lines += [
+                (f"{self.reported_on}: a", a, "synthetic greedy load"),
+                (f"{self.reported_on}: c", published, "head configuration not published"),
+                (
+                    "S from the reported a and c",
+                    law.speedup(a, published),
+                    "the published step was faster: an open residual",
+                ),
+            ]
         return lines
 
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
@@ -168,7 +218,7 @@ class Mtp(Experiment):
             speculation.speedups(
                 [(r.name, self.predicted_speedup(r, results), speedup(r, base)) for r in drafted],
                 guess=guess,
-                guess_at=_name(self.draft()),
+                guess_at=self._name(self.draft()),
             ),
             speculation.ac_plane([(r.name, r.accept, cost(r, base)) for r in drafted]),
             speculation.cost_by_tokens(
@@ -207,7 +257,7 @@ class Mtp(Experiment):
         base, drafted = self.base(results), self.drafted(results)
         if base is None or not drafted:
             return [("nothing measured yet", "", "press Run")]
-        lines: list[Line] = [("TPOT, plain", base.tpot, base.arm.title)]
+        lines: list[Line] = [(f"TPOT, {base.name}", base.tpot, base.arm.title)]
         for r in drafted:
             lines += [
                 (f"TPOT, {r.name}", r.tpot, r.arm.title),
@@ -218,7 +268,7 @@ class Mtp(Experiment):
         best = self.best(results)
         lines.append(("best setting measured", best[0].name, best[1]))
         if self.guessed is not None:
-            here = [r for r in drafted if r.name == _name(self.draft())]
+            here = [r for r in drafted if r.name == self._name(self.draft())]
             remark = f"measured {speedup(here[0], base).value:.2f}" if here else ""
             lines.append(("your guess of the speed-up", f"{self.guessed:g}", remark))
         return lines
@@ -267,8 +317,11 @@ class Mtp(Experiment):
         return out
 
 
-def _name(s: Speculative) -> str:
-    return f"mtp {s.steps}/{s.topk}/{s.draft_tokens}"
+def _of(spec: Speculative, numbers: dict[str, object]) -> Speculative:
+    """The same drafting with other numbers; draft_tokens None: any, to ask for `largest`."""
+    if numbers.get("draft_tokens") is None:
+        numbers = {**numbers, "draft_tokens": 2}
+    return Speculative.checked({**spec.model_dump(), **numbers})
 
 
 def _tokens(r: Result) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 
 from labkit.engines import ladder
+from labkit.errors import BadInput
 from labkit.evidence import Evidence, measured
 from labkit.figures import decode, runs, speculation
 from labkit.measure import machine
@@ -14,34 +15,51 @@ from labkit.notebook.experiment import COUNT, REPEATS, WORKLOAD, Experiment, pre
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
 
-NAMES = ("baseline", "all three")
-
 
 class RealLoad(Experiment):
-    """The baseline against all three changes on outputs of the model's own length."""
+    """The baseline against all changes on outputs of the model's own length."""
 
     name = "07_real_load"
-    guess = Guess(
-        "How many times faster will a token be with all three changes on this load?", "times", 0.1, 20, 0.05, 1.0
-    )
+    guess = Guess("How many times faster will a token be with all changes on this load?", "times", 0.1, 20, 0.05, 1.0)
     settings = (WORKLOAD, COUNT, REPEATS)
 
-    def arms(self) -> list[Arm]:
-        config = self.params.engine
-        pair = (ladder.rung(config, "baseline"), ladder.rung(config, "mtp"))
-        titles = ("before any change", "kernels, FP8 head and drafting")
-        return [self.arm(n, t, c, output_tokens=None) for n, t, c in zip(NAMES, titles, pair, strict=True)]
+    def _subject(self) -> ladder.Arm:
+        """The arm with all changes: the last that is not broken on purpose, where `arm` names none."""
+        return super()._subject() if self.params.arm else ladder.choose(self.ladder)[-1]
 
-    def reported(self) -> tuple[Evidence, Evidence]:
-        """Published speed-ups of all three changes: on the synthetic load, and on GSM8K."""
-        pairs = (("synthetic-baseline", "synthetic-mtp"), ("gsm8k-baseline", "gsm8k-all"))
-        return tuple(machine.reported(a, "tpot") / machine.reported(b, "tpot") for a, b in pairs)
+    @property
+    def ends(self) -> tuple[ladder.Arm, ladder.Arm]:
+        """Before any change, and after all of them. Raises BadInput for a ladder of one arm."""
+        if self.subject == self.ladder[0]:
+            raise BadInput("arm", self.subject.name, "an arm that changes another one")
+        return self.ladder[0], self.subject
+
+    @property
+    def names(self) -> list[str]:
+        return [a.name for a in self.ends]
+
+    def arms(self) -> list[Arm]:
+        return [self.arm(a, output_tokens=None) for a in self.ends]
+
+    def reported_pairs(self) -> list[tuple[str, Evidence]]:
+        """Published speed-ups of all changes: on GSM8K, and on the load of the ladder's own figures."""
+        own = self.reported_gain(self.subject, self.ladder[0])
+        if own is None:
+            return []
+        real = machine.reported("gsm8k-baseline", "tpot") / machine.reported("gsm8k-all", "tpot")
+        return [("DGX Spark, GSM8K", real), ("DGX Spark, synthetic", own)]
 
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
-        synthetic, real = self.reported()
+        pairs = dict(self.reported_pairs())
+        if not pairs:
+            return []
         return [
-            ("reported speed-up, synthetic load", synthetic, "DGX Spark, greedy, 32K in and 2K out"),
-            ("reported speed-up, GSM8K", real, "the same machine on sampled chains of thought"),
+            (
+                "reported speed-up, synthetic load",
+                pairs["DGX Spark, synthetic"],
+                "greedy, 32K in and 2K out",
+            ),
+            ("reported speed-up, GSM8K", pairs["DGX Spark, GSM8K"], "the same machine on sampled chains of thought"),
             (
                 "reported accept length, GSM8K",
                 machine.reported("gsm8k-all", "accept_length"),
@@ -50,10 +68,10 @@ class RealLoad(Experiment):
         ]
 
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
-        found = present(results, NAMES)
+        found = present(results, self.names)
         drafting = [r for r in found if r.accept is not None]
         return [
-            decode.tpot([(r.name, r.tpot) for r in found], arms=NAMES),
+            decode.tpot([(r.name, r.tpot) for r in found], arms=self.names),
             self._speedups(found, guess),
             runs.latency_ecdf([(r.name, [row["latency_s"] for row in r.used]) for r in found])
             if found
@@ -65,19 +83,18 @@ class RealLoad(Experiment):
 
     def _speedups(self, found: list[Result], guess: float | None) -> go.Figure:
         gain = speedup(found[1], found[0]) if len(found) == 2 else None
-        synthetic, real = self.reported()
-        items = [("here", None, gain), ("DGX Spark, GSM8K", None, None), ("DGX Spark, synthetic", None, None)]
+        reported = self.reported_pairs()
         return speculation.speedups(
-            items,
-            reported=[("DGX Spark, GSM8K", real), ("DGX Spark, synthetic", synthetic)],
+            [("here", None, gain), *((name, None, None) for name, _ in reported)],
+            reported=reported,
             guess=guess,
             guess_at="here",
-            title="Speed-up of a token with all three changes",
+            title="Speed-up of a token with all changes",
         )
 
     def findings(self, results: Mapping[str, Result]) -> list[Line]:
         lines: list[Line] = []
-        found = present(results, NAMES)
+        found = present(results, self.names)
         for r in found:
             latencies = [row["latency_s"] for row in r.used]
             half = median_interval(latencies, [row["repeat"] for row in r.used], seed=self.params.seed)
@@ -101,7 +118,7 @@ class RealLoad(Experiment):
         return lines or [("nothing measured yet", "", "press Run")]
 
     def verdict(self, results: Mapping[str, Result]) -> list[str]:
-        if len(present(results, NAMES)) < 2:
+        if len(present(results, self.names)) < 2:
             return []
         return [
             "TPOT, throughput and latency are three numbers: latency also holds TTFT and the length of the answer,"

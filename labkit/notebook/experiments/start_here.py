@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
-from labkit.engines import ladder
 from labkit.evidence import Evidence
 from labkit.figures import decode, runs
 from labkit.measure.results import Arm, Result
@@ -26,10 +25,7 @@ class StartHere(Experiment):
         self.sample = ("", "")  # a prompt's end, and what the engine wrote
 
     def arms(self) -> list[Arm]:
-        config = self.params.engine
-        if config.engine == "attach":
-            return [self.arm("attached", "the server as it runs", config)]
-        return [self.arm("baseline", ladder.title(config, "baseline"), ladder.rung(config, "baseline"))]
+        return [self.arm(self.subject)]
 
     def after(self, pool) -> None:
         """Let the engine write one answer, to be read."""
@@ -65,11 +61,11 @@ class StartHere(Experiment):
 
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         lines = self.machine_lines()
-        threads = self.params.engine.threads
+        threads = self.params.engine.threads or 1
         how = "one thread reading" if threads == 1 else f"{threads} threads reading"
         lines.append(("memory sustains", self.bandwidth, f"{how}, measured once a boot"))
-        config = self.arms()[0].config
-        if config.engine != "attach":
+        config = self.subject.config
+        if self.shape_known:
             account = self.account_of(config, context=256)
             floor = floors.floor_s(account.evidence(), self.bandwidth)
             lines += [
@@ -80,8 +76,8 @@ class StartHere(Experiment):
         return lines
 
     def floors_of(self, results: Mapping[str, Result]) -> list[tuple[Result, Evidence]]:
-        config = self.arms()[0].config
-        if config.engine == "attach":
+        config = self.subject.config
+        if not self.shape_known:
             return []
         return [
             (r, floors.floor_s(self.account_of(config, context=r.context).evidence(), self.bandwidth))
@@ -91,8 +87,8 @@ class StartHere(Experiment):
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
         found = present(results, [a.name for a in self.arms()])
         floor = []
-        config = self.arms()[0].config
-        if config.engine != "attach":
+        config = self.subject.config
+        if self.shape_known:
             account = self.account_of(config, context=found[0].context if found else 256)
             floor = [(self.arms()[0].name, floors.floor_s(account.evidence(), self.bandwidth))]
         return [

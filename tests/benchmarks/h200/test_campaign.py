@@ -29,10 +29,8 @@ warmup: 1
 loads:
   short: {prompt_tokens: 16, output_tokens: 12}
   long: {prompt_tokens: 64, output_tokens: 6}
-servers:
-  kernels: {rung: kernels}
-  mtp: {rung: mtp}
-  broken: {rung: kernels, env: {SCRIPT_UNTIL: Load weight begin}}
+arms:
+  - {name: broken, from: kernels, env: {SCRIPT_UNTIL: Load weight begin}}
 stops:
   - {server: kernels, estimate_s: 1, visits: [{load: short, requests: 3}]}
   - {server: mtp, estimate_s: 1, visits: [{load: short, requests: 3, accept: [3.0, 0, 2.0]}]}
@@ -81,7 +79,7 @@ def test_a_campaign_measures_what_fits_and_names_what_it_left_out(plan, tmp_path
     [
         (("server: broken, estimate_s: 1", "server: nobody, estimate_s: 1"), "stops[2].server"),
         (("load: long", "load: wide"), "stops[3].visits[1].load"),
-        (("rung: mtp", "rung: fastest"), "rung"),
+        (("from: kernels", "from: fastest"), "arms[5].from"),
         (("prompt_tokens: 16, ", ""), "loads.short.prompt_tokens"),
         (("budget_s: 120", "budget_s: soon"), "budget_s"),
     ],
@@ -97,5 +95,5 @@ def test_the_shipped_h200_plan_is_valid():
     shipped = campaign.read_plan(Path(campaign.__file__).with_name("plan.yaml"))
     names = [s.server for s in shipped.stops]
     assert names[:5] == names[5:10][::-1]  # the second round is the first one turned round
-    trap = shipped.servers["tensor-only-head"]
-    assert trap.fp8_lm_head and "--enable-fp32-lm-head" in trap.extra_args
+    trap = shipped.servers["broken-head"]
+    assert trap.fp8_lm_head and trap.enable_fp32_lm_head

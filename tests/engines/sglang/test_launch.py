@@ -4,26 +4,28 @@ import re
 
 import pytest
 
-from labkit.engines import process
+from labkit.engines import ladder, process
 from labkit.engines.config import EngineConfig
-from labkit.engines.ladder import RUNGS, rung
 from labkit.engines.sglang import launch
 
 BASE = EngineConfig.from_dict({"engine": "sglang", "model": "/models/ling", "python": "py", "seed": 7})
+
+
+ARMS = {a.name: a.config for a in ladder.choose(ladder.arms(BASE))}
 
 
 def _argv(config):
     return launch.command(config, 30000).argv
 
 
-def test_rungs_differ_by_exactly_their_flags():
-    lines = {r: launch.command(rung(BASE, r), 30000) for r in RUNGS}
+def test_arms_differ_by_exactly_their_flags():
+    lines = {name: launch.command(config, 30000) for name, config in ARMS.items()}
     argv = {r: line.argv for r, line in lines.items()}
     assert _value(argv["baseline"], "--moe-runner-backend") == "flashinfer_mxfp4"
     assert "--enable-fp32-lm-head" in argv["baseline"] and "--enable-fp32-lm-head" in argv["kernels"]
     assert _value(argv["kernels"], "--moe-runner-backend") == "humming"
     assert "--enable-fp32-lm-head" not in argv["fp8-head"] + argv["mtp"]
-    assert [lines[r].env.get("SGLANG_ENABLE_FP8_LM_HEAD") for r in RUNGS] == [None, None, "1", "1"]
+    assert [lines[r].env.get("SGLANG_ENABLE_FP8_LM_HEAD") for r in lines] == [None, None, "1", "1"]
     added = argv["mtp"][len(argv["fp8-head"]) :]
     assert argv["mtp"][: len(argv["fp8-head"])] == argv["fp8-head"]
     assert added == [
@@ -41,19 +43,19 @@ def test_rungs_differ_by_exactly_their_flags():
 
 
 def test_remote_code_is_never_trusted_unasked_and_batch_is_one():
-    assert not any("trust" in a for r in RUNGS for a in _argv(rung(BASE, r)))
+    assert not any("trust" in a for config in ARMS.values() for a in _argv(config))
     assert _value(_argv(BASE), "--max-running-requests") == "1"
 
 
 def test_extra_arguments_come_last_so_that_they_win():
-    config = BASE.replace(extra_args=["--max-running-requests", 2, "--speculative-draft-model-path", "/d"])
-    argv = _argv(config.replace(speculative={"steps": 1, "topk": 1, "draft_tokens": 2}))
-    assert argv[-4:] == ["--max-running-requests", "2", "--speculative-draft-model-path", "/d"]
-    assert argv.count("--speculative-draft-model-path") == 1
+    spec = {"steps": 1, "topk": 1, "draft_tokens": 2, "draft_model_path": "/d"}
+    argv = _argv(BASE.replace(extra_args=["--max-running-requests", 2], speculative=spec))
+    assert argv[-2:] == ["--max-running-requests", "2"]
+    assert argv.count("--speculative-draft-model-path") == 1 and "/d" in argv
 
 
 def test_simulated_accept_length_is_an_environment_variable():
-    config = rung(BASE.replace(speculative={"steps": 3, "topk": 1, "draft_tokens": 4}, simulate_acc_len=2.68), "mtp")
+    config = BASE.replace(speculative={"steps": 3, "topk": 1, "draft_tokens": 4}, simulate_acc_len=2.68)
     env = launch.command(config, 1).env
     assert env["SGLANG_SIMULATE_ACC_LEN"] == "2.68" and env["SGLANG_SIMULATE_ACC_TOKEN_MODE"] == "real-draft-token"
 
@@ -103,7 +105,7 @@ def test_starts_follows_the_log_and_stops(scripted, tmp_path):
         assert info["version"] == "0.5.23" and "api_key" not in info
         pid = engine.pid
     assert events[0].kind == "command" and events[0].text.endswith(
-        f"MODELS/full --host 127.0.0.1 --port {engine.url.rsplit(':', 1)[1]} --random-seed 0 --max-running-requests 1"
+        f"MODELS/full --host 127.0.0.1 --port {engine.url.rsplit(':', 1)[1]} --max-running-requests 1 --random-seed 0"
     )
     with pytest.raises(ProcessLookupError):
         import os
