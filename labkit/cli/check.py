@@ -7,13 +7,11 @@ HELP = "is each option in effect on a running server: asked, seen, where, verdic
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from labkit.engines.ladder import words
-
     parser.add_argument("--url", required=True, help="address of the server, http://HOST:PORT")
     parser.add_argument(
         "--expect",
         required=True,
-        help="what should be on, as words for arms: " + ", ".join(words()) + ", or drafting (any)",
+        help="what should be on: words for arms of the ladder (a wrong one lists them), or drafting (any)",
     )
     parser.add_argument("--log", help="the server's log file, for options that only a log proves")
     parser.add_argument(

@@ -27,7 +27,7 @@ def start_here(**parameters) -> Panel:
 
 
 def baseline(**parameters) -> Panel:
-    """02: TPOT of the first rung beside its byte floor."""
+    """02: TPOT of the first arm beside its byte floor."""
     from labkit.notebook.experiments.baseline import Baseline
 
     return Panel(Baseline(**parameters))

@@ -109,7 +109,7 @@ class Panel:
         self._cell("ask")
 
     def predict(self) -> None:
-        """What bytes and earlier rungs say; live, after the guess."""
+        """What bytes and earlier arms say; live, after the guess."""
         self._cell("predict")
 
     def run(self) -> None:

@@ -1,4 +1,4 @@
-"""The verdicts on the real pocket engine: faults caught, sound rungs left alone."""
+"""The verdicts on the real pocket engine: faults caught, sound arms left alone."""
 
 import pytest
 
@@ -41,6 +41,6 @@ def test_a_bare_head_is_told_from_a_sound_one(own_runtime):
 
 
 @pytest.mark.slow
-def test_all_faults_and_all_rungs(own_runtime):
+def test_all_faults_and_all_arms(own_runtime):
     got = selfcheck.summary(selfcheck.run(rounds=2))
     assert got["caught"] == got["faults"] == 8 and got["false_alarms"] == 0, got

@@ -98,7 +98,7 @@ def test_treemap_areas_are_the_accounts_bytes():
     assert {"routed experts", "head", "KV cache"} <= set(figure.data[0].labels)
 
 
-def test_ladder_steps_add_up_to_the_last_rung():
+def test_ladder_steps_add_up_to_the_last_arm():
     figure = decode.ladder([("baseline", MS[0]), ("kernels", MS[1]), ("fp8-head", MS[2])])
     fall = next(t for t in figure.data if t.type == "waterfall")
     assert sum(fall.y) == pytest.approx(1.2) and list(fall.measure) == ["absolute", "relative", "relative"]
