@@ -8,7 +8,7 @@ import labkit
 ROOT = Path(labkit.__file__).parent
 # A room may import from those before it; `labkit/<name>.py` and `labkit/<name>/` are the same to this list.
 ROOMS = (
-    "errors waits units evidence fields catalog roofline workloads pocket engines params records measure checks "
+    "errors waits disk units evidence fields catalog roofline workloads pocket engines params records measure checks "
     "figures report notebook batch cli"
 ).split()
 # What the pocket engine, a program of its own, may take from the lab.

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 
 import nbformat
 
+from labkit import disk
 from labkit.batch import reach, schema, watch
 from labkit.engines import turn
 from labkit.errors import BadInput, LabError
@@ -20,6 +22,8 @@ from labkit.report import html as report
 
 CELL_TIMEOUT_S = 3600
 KERNEL_START_S = 60
+WHOLE = "whole:"  # papermill's scheme for our way of writing
+NOTEBOOK_KEPT = "what was measured is kept in records beside it, its outputs as they were before"
 
 
 @dataclass
@@ -134,10 +138,28 @@ def _headless(deaths: Path, wait_s: float) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int, wait_s: float) -> Outcome:
+@cache
+def _papermill():
     import papermill
+
+    papermill.iorw.papermill_io.register(WHOLE, _Whole())
+    return papermill
+
+
+class _Whole:
+    """papermill's way to a file: it saves the notebook after every cell, and in place a full disk would cut it."""
+
+    def write(self, text: str, path: str) -> None:
+        disk.write_text(path.removeprefix(WHOLE), text, NOTEBOOK_KEPT)
+
+    def pretty_path(self, path: str) -> str:
+        return path.removeprefix(WHOLE)
+
+
+def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int, wait_s: float) -> Outcome:
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
+    papermill = _papermill()
     outcome = Outcome(source.stem, target)
     # Its warning about unknown parameters does not understand `int | None`; labkit.batch.schema has checked them.
     logging.getLogger("papermill").setLevel(logging.ERROR)
@@ -147,7 +169,7 @@ def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int, wait
         with _headless(deaths, wait_s):
             papermill.execute_notebook(
                 str(source),
-                str(target),
+                WHOLE + str(target),
                 parameters=values,
                 kernel_name="python3",
                 language="python",
@@ -169,12 +191,22 @@ def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int, wait
             raise
         outcome.status, outcome.error = "dead", f"waited {KERNEL_START_S} s for the kernel to come up: {e}"
     outcome.seconds = time.monotonic() - began
-    late = json.loads(deaths.read_text(encoding="utf-8")) if deaths.exists() else []
+    late = _late(deaths)
     deaths.unlink(missing_ok=True)
     if late and outcome.status == "ok":
         outcome.status, outcome.error = "failed", "after its last cell: " + "; ".join(late)
     _finish(outcome)
     return outcome
+
+
+def _late(deaths: Path) -> list[str]:
+    """What the kernel's last moments said (labkit.batch.watch)."""
+    try:
+        return json.loads(deaths.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return []
+    except ValueError:  # the file is there, so something died; the disk had no room for more than its name
+        return ["something beside it died, and there was no room to write what"]
 
 
 def _last_words(notebook: Path) -> str:
@@ -209,4 +241,4 @@ def _finish(outcome: Outcome) -> None:
     for name in ("input_path", "output_path"):
         if name in nb.metadata.get("papermill", {}):
             nb.metadata.papermill[name] = Path(nb.metadata.papermill[name]).name
-    nbformat.write(nb, outcome.path)
+    disk.write_text(outcome.path, nbformat.writes(nb) + "\n", NOTEBOOK_KEPT)

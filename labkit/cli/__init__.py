@@ -6,7 +6,7 @@ import os
 import pkgutil
 import sys
 
-from labkit import __version__
+from labkit import __version__, disk
 from labkit.errors import BadInput, LabError
 
 
@@ -37,7 +37,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command. Exit code 0 only for success, 2 for bad input, 1 for any other failure meant for people."""
     args = parser().parse_args(argv)
     try:
-        return args.run(args)
+        code = args.run(args)
+        sys.stdout.flush()  # here, where a full disk below it can still be told
+        return code
     except BadInput as e:
         print(f"labkit {args.command}: {e}", file=sys.stderr)
         return 2
@@ -45,7 +47,18 @@ def main(argv: list[str] | None = None) -> int:
         print(f"labkit {args.command}: {e}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader (head, less) has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _no_more_output()
         return 0
+    except OSError as e:
+        if e.errno not in disk.FULL:
+            raise
+        _no_more_output()
+        print(f"labkit {args.command}: {disk.NoRoom(e.filename or 'output', e)}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _no_more_output() -> None:
+    """What is still to be flushed at exit goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

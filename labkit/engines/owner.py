@@ -8,6 +8,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
+from labkit import disk
 from labkit.errors import LabError
 
 
@@ -93,11 +94,7 @@ def acquire() -> None:
 
 def publish(engines: list[dict]) -> None:
     """Tell others which engines this lab runs."""
-    path = runtime_dir() / "engine.json"
-    # One name a thread: two starts at once would otherwise replace each other's file away.
-    part = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.part")
-    part.write_text(json.dumps({"pid": os.getpid(), "engines": engines}), encoding="utf-8")
-    os.replace(part, path)
+    disk.write_json(runtime_dir() / "engine.json", {"pid": os.getpid(), "engines": engines})
 
 
 def release() -> None:

@@ -4,7 +4,7 @@ import ctypes
 import hashlib
 import json
 import os
-import tempfile
+import sys
 import threading
 import time
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit import waits
+from labkit import disk, waits
 from labkit.errors import BadInput, LabError
 from labkit.evidence import Evidence, measured
 
@@ -81,10 +81,10 @@ def probe(threads: int = 1, *, fresh: bool = False) -> Probe:
     found = _measure(threads)
     if kept and (kept.clock, kept.bytes_s) > (found.clock, found.bytes_s):  # "wall" is above "cpu"
         return kept
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    part.write_text(json.dumps(asdict(found)), encoding="utf-8")
-    os.replace(part, path)
+    try:
+        disk.write_json(path, asdict(found), "the bandwidth was measured, and will be again next time")
+    except disk.NoRoom as e:  # a figure is a figure, also where it cannot be kept
+        print(f"labkit: {e}", file=sys.stderr)
     return found
 
 
@@ -212,11 +212,9 @@ def _library() -> ctypes.CDLL:
     name = hashlib.sha256(code + " ".join(FLAGS).encode() + _boot().encode()).hexdigest()[:16]
     path = cache_dir() / f"probe-{name}.so"
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            made = Path(folder) / "probe.so"
-            _compile([str(SOURCE), "-o", str(made)])
-            os.replace(made, path)
+        disk.folder(path.parent)
+        with disk.whole(path, "the bandwidth was not measured") as part:
+            _compile([str(SOURCE), "-o", str(part)])
     library = ctypes.CDLL(str(path))
     pointer, size, integer = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     library.probe_alloc.argtypes, library.probe_alloc.restype = [size], pointer

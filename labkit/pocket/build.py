@@ -179,7 +179,10 @@ def digest(command: list[str], version: str) -> str:
 
 def _compile(compiler: list[str], arguments: list[str], path: Path, name: str) -> float:
     """Run one compiler. -> seconds; the library appears whole or not at all, whoever else builds the same."""
-    handle, partial = tempfile.mkstemp(suffix=".so", dir=path.parent)
+    try:
+        handle, partial = tempfile.mkstemp(suffix=".so", dir=path.parent)
+    except OSError as e:
+        raise LabError(f"{path.parent}: {e.strerror}; {name} was not compiled") from None
     os.close(handle)
     began = time.perf_counter()
     command = [*compiler, *arguments, "-o", partial]

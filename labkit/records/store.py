@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from labkit import waits
+from labkit import disk, waits
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
 from labkit.records.reader import read_rows
@@ -67,7 +66,7 @@ class Store:
         rows = list(rows)
         name = key(config, load, version)
         path = self._path(name)
-        self.directory.mkdir(parents=True, exist_ok=True)
+        disk.folder(self.directory)
         with _locked(self.directory / ".lock"):
             old = read_rows(path)
             taken = {(r["repeat"], r["index"]) for r in old if "arm" in r}
@@ -75,13 +74,12 @@ class Store:
                 if (row["repeat"], row["index"]) in taken:
                     raise BadInput("repeat", row["repeat"], "a repeat that is not kept yet (Kept.next_repeat)")
             head = [] if old else [{"config": config.as_dict(), "load": load, "version": version}]
-            with open(path, "ab") as file:
+            lines = [json.dumps(row, allow_nan=False, separators=(",", ":")).encode() + b"\n" for row in head + rows]
+            with open(path, "ab", buffering=0) as file:
                 if file.tell() and not path.read_bytes().endswith(b"\n"):
-                    file.write(b"\n")  # a kill cut the last line: end it, so that it costs only itself
-                for row in head + rows:
-                    file.write(json.dumps(row, allow_nan=False, separators=(",", ":")).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
+                    lines.insert(0, b"\n")  # a kill cut the last line: end it, so that it costs only itself
+                kept = f"the {len(old)} lines before are kept there, the new rows in the record of their run"
+                disk.append(file, b"".join(lines), kept)
         return self.get(config, load, version)
 
     def settings(self) -> list[dict]:

@@ -2,13 +2,14 @@
 
 import contextlib
 import json
-import os
 import re
 import time
 import uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
+from labkit import disk
+from labkit.disk import NoRoom
 from labkit.engines.server_info import allowed
 from labkit.errors import BadInput, LabError
 from labkit.records import environment, schema
@@ -29,7 +30,7 @@ class RunWriter:
         self.directory = Path(directory)
         if any((self.directory / name).exists() for name in (schema.META, schema.LOG)):
             raise BadInput("run directory", str(directory), "a directory without a run; records are never overwritten")
-        self.directory.mkdir(parents=True, exist_ok=True)
+        disk.folder(self.directory)
         self.rows = 0
         self._log = open(self.directory / schema.LOG, "ab", buffering=0)
         self.meta = {
@@ -68,27 +69,18 @@ class RunWriter:
     def append(self, row: dict) -> None:
         """Add one row; it is on disk when this returns. A NaN or an unserialisable value raises, so none gets in."""
         line = json.dumps(row, allow_nan=False, separators=(",", ":"), default=_plain).encode() + b"\n"
-        # Unbuffered: a kill in here leaves at most one cut line at the end, which the reader drops.
-        whole, written = self._log.tell(), 0
-        try:
-            while written < len(line):
-                written += self._log.write(line[written:])
-            os.fsync(self._log.fileno())
-        except OSError as e:
-            with contextlib.suppress(OSError):
-                self._log.truncate(whole)  # the half row's bytes are room for the end status
-            raise NoRoom(self.directory / schema.LOG, e, f"{self.rows} rows are kept") from None
+        disk.append(self._log, line, f"{self.rows} rows are kept")
         self.rows += 1
 
     def save(self) -> None:
         """Replace run.json in one step; where the disk has no room for a second one, its end status in place."""
         path = self.directory / schema.META
         try:
-            write_json(path, self.meta)
-        except OSError as e:
+            disk.write_json(path, self.meta, f"{self.rows} rows are kept", _plain)
+        except NoRoom:
             if self.meta["status"] != "running":
                 _end_in_place(path, self.meta)
-            raise NoRoom(path, e, f"{self.rows} rows are kept") from None
+            raise
 
     def finish(self, summary: dict | None = None, status: str = "finished") -> Path:
         """Close the log and write the end status. Returns the directory. May be called once more."""
@@ -114,13 +106,6 @@ class RunWriter:
             except NoRoom:
                 if kind is None:
                     raise  # otherwise the first error says it
-
-
-class NoRoom(LabError):
-    """A record could not be written: the disk is full, over quota, or gone. What was written before is kept."""
-
-    def __init__(self, path: Path, cause: OSError, kept: str):
-        super().__init__(f"{path}: {cause.strerror or cause}; {kept}. Make room on that disk, or set out_dir elsewhere")
 
 
 def _end_in_place(path: Path, meta: dict) -> None:
@@ -150,27 +135,6 @@ def portable(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [portable(v) for v in value]
     return value
-
-
-def write_json(path: Path, document: dict) -> None:
-    """Atomic: a reader sees the old file or the new one, also after a crash."""
-    part = path.with_name(path.name + ".part")
-    try:
-        with open(part, "w", encoding="utf-8") as file:
-            json.dump(document, file, indent=1, default=_plain)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
-    # The rename itself must survive a power cut too.
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def new_directory(parent: str | Path, name: str) -> Path:

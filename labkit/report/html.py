@@ -13,6 +13,7 @@ from pathlib import Path
 
 import nbformat
 
+from labkit import disk
 from labkit.errors import BadInput
 from labkit.fields import SECRET_NAME
 from labkit.report import page
@@ -38,7 +39,7 @@ def write(run: str | Path, destination: str | Path | None = None) -> Path:
     """Write the report of a run directory or a single notebook and return its path.
 
     Default place: `report.html` in the run directory, or beside the notebook under its name. Raises BadInput when there
-    is no notebook or one cannot be read.
+    is no notebook, one cannot be read, or the folder is missing; disk.NoRoom.
     """
     sources = notebooks_of(run)
     target = (
@@ -46,7 +47,9 @@ def write(run: str | Path, destination: str | Path | None = None) -> Path:
         if destination
         else (Path(run).with_suffix(".html") if Path(run).is_file() else Path(run) / "report.html")
     )
-    target.write_text(render([(p.stem, _read(p)) for p in sources]), encoding="utf-8")
+    if not target.parent.is_dir():
+        raise BadInput("output", str(target), "a file in a folder that exists")
+    disk.write_text(target, render([(p.stem, _read(p)) for p in sources]), "the notebooks and records are kept")
     return target
 
 

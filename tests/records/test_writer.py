@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from labkit.disk import NoRoom
 from labkit.errors import BadInput, LabError
 from labkit.records import RunWriter, read_run, schema
 from labkit.records.reader import parse_rows, to_frame
-from labkit.records.writer import NoRoom
 
 
 def row(index=0, **over):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import nbformat
 import yaml
 
+from labkit import disk
 from labkit.report import html as report
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def save_parameters(panel: "Panel") -> Path:
     if "out_dir" in values:
         values["out_dir"] = _from_root(panel.out_dir)
     head = f"# Settings of {e.name}. To measure them again: labkit run {e.name} -f {_from_root(path)}\n"
-    path.write_text(head + yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+    disk.write_text(path, head + yaml.safe_dump(values, sort_keys=False), "the settings are as they were")
     return path
 
 
@@ -58,7 +59,7 @@ def export_report(panel: "Panel") -> Path:
             cell["outputs"] = [nbformat.v4.new_output("display_data", data=d, metadata=m) for d, m in outputs]
     nb.metadata["papermill"] = {"parameters": panel.experiment.parameters()}
     path = _fresh(panel.out_dir, f"{panel.experiment.name}-report", ".html")
-    path.write_text(report.render([(panel.experiment.name, nb)]), encoding="utf-8")
+    disk.write_text(path, report.render([(panel.experiment.name, nb)]), "notebook and records are kept")
     return path
 
 
@@ -70,7 +71,7 @@ def _bare(panel: "Panel") -> nbformat.NotebookNode:
 
 
 def _fresh(folder: Path, stem: str, suffix: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+    disk.folder(folder)
     name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     path = folder / (name + suffix)
     n = 1
