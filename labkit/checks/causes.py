@@ -1,18 +1,41 @@
-"""Why an option may not pay. Each cause names the check or experiment that would decide; none is picked unproved."""
+"""Why an option may not pay: candidates ranked by what the evidence excludes, each with the next experiment.
 
-from dataclasses import dataclass, field
+A candidate is supported (the evidence fits it), open (nothing tells) or excluded (the evidence speaks against it). Even
+a supported one is a candidate: other causes may look the same, and the experiment beside it is what would tell.
+"""
 
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+
+from labkit.checks.check import FAIL, PASS, Check
 from labkit.measure.estimates import NOTHING_ACCEPTED
+
+# What an arm changes; the ladder's own words for what it expects are taken too.
+DRAFTING, KERNELS, BYTES = "drafting", "kernels", "bytes"
+_KINDS = {"mtp": DRAFTING, "a > c": DRAFTING, "kernels": KERNELS, "same bytes, better kernels": KERNELS}
+_KINDS |= {"fp8-head": BYTES, "fewer bytes": BYTES, "a silent fault": DRAFTING}
 
 
 @dataclass(frozen=True)
 class Cause:
-    """A candidate: what may be wrong, what speaks for it in this case, and what would tell."""
+    """A candidate: what may be wrong, what speaks for it in this case, what would tell, and the command that asks.
+
+    supported: True the evidence fits, False it is excluded, None nothing tells yet. <...> in a command is the user's.
+    """
 
     name: str
     why: str
     decide: str
     supported: bool | None = None
+    command: str = ""
+
+    def as_dict(self) -> dict:
+        return asdict(self)
+
+    def line(self) -> str:
+        state = {True: "fits", None: "open", False: "excluded"}[self.supported]
+        tell = f"; would tell: {self.decide}" + (f" ({self.command})" if self.command else "")
+        return f"[{state}] {self.name}: {self.why}" + ("" if self.supported is False else tell)
 
 
 @dataclass(frozen=True)
@@ -21,22 +44,35 @@ class Benefit:
 
     step: str
     ratio: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     causes: tuple[Cause, ...] = field(default=())
 
     @property
     def verdict(self) -> str:
-        """gain, loss or no difference shown: whole interval above, below or across 1."""
+        """gain, loss or no difference shown: whole interval above, below or across 1 (or no interval at all)."""
+        if self.low is None or self.high is None:
+            return "no difference shown"
         return "gain" if self.low > 1 else "loss" if self.high < 1 else "no difference shown"
+
+    def lines(self) -> list[str]:
+        """The candidates as sentences for a terminal, a notebook or a report; [] for a gain."""
+        if not self.causes:
+            return []
+        head = f"{self.step}: {self.verdict}; candidate causes, none proved by this alone:"
+        return [head, *(f"  {i}. {c.line()}" for i, c in enumerate(self.causes, 1))]
+
+    def as_dict(self) -> dict:
+        return {**asdict(self), "verdict": self.verdict, "causes": [c.as_dict() for c in self.causes]}
 
 
 def judge(
     step: str,
     ratio: float,
-    low: float,
-    high: float,
+    low: float | None,
+    high: float | None,
     *,
+    kind: str | None = None,
     accept: float | None = None,
     c: float | None = None,
     fp8_head: bool = False,
@@ -45,85 +81,155 @@ def judge(
     sampled: bool = False,
     spread: float = 0.0,
     backend_seen: bool | None = None,
+    head_seen: bool | None = None,
+    graphs: bool | None = None,
+    checks: Iterable[Check] = (),
+    where: str = "--url <URL>",
 ) -> Benefit:
     """Judge a step by TPOT before over TPOT after, with candidate causes whenever it is no clear gain.
 
-    accept and c concern the mtp step. module_shared, backend_seen: what the configuration checks found (None: unknown).
-    spread: largest relative difference between repeats of either arm.
+    kind: what the step changes (DRAFTING, KERNELS, BYTES or a ladder's word for what an arm expects; default by the
+    step's name). accept and c concern drafting. module_shared, backend_seen, head_seen, graphs: what the configuration
+    checks found (None: unknown); `checks` are read for them where they are not given. spread: largest relative
+    difference between repeats of either arm. where: how the commands reach the server, or the params file of a ladder.
     """
     plain = Benefit(step, ratio, low, high)
     if plain.verdict == "gain":
         return plain
-    causes = [*_drafting(accept, c, fp8_head, module_shared, sampled)] if step == "mtp" else []
-    if step == "kernels":
-        causes.append(
-            Cause(
-                "another kernel runs",
-                "a runner can fall back on this card while the report repeats what was asked",
-                "the log's line about preparing experts",
-                None if backend_seen is None else not backend_seen,
-            )
-        )
-    if step == "fp8-head":
-        causes.append(
-            Cause(
-                "the head is still 16-bit",
-                "an environment variable that the engine does not know is ignored silently",
-                "the proof line in the log, bytes of the head",
-                None,
-            )
-        )
-    causes += [
+    told = {check.name: check.verdict for check in checks}
+    module_shared = _or(module_shared, told.get("draft shares the head"))
+    backend_seen = _or(backend_seen, told.get("MoE kernels"))
+    head_seen = _or(head_seen, told.get("FP8 head"))
+    graphs = _or(graphs, told.get("CUDA graph"))
+    kind = _KINDS.get(kind or step, kind or step)
+    causes: list[Cause] = []
+    if kind == DRAFTING:
+        dead = told.get("later draft positions") == FAIL
+        causes += _drafting(accept, c, fp8_head, module_shared, sampled, dead, where)
+    if kind == KERNELS:
+        causes.append(_kernels(backend_seen, where))
+    if kind == BYTES:
+        causes.append(_head(head_seen, where))
+    causes += _common(ratio, same_prompts, spread, graphs, where)
+    return Benefit(step, ratio, low, high, _ranked(causes))
+
+
+def of_checks(checks: Sequence[Check], *, sampled: bool = False, where: str = "--url <URL>") -> tuple[Cause, ...]:
+    """Candidates for drafts that are not accepted, from configuration checks alone; () where none of those failed."""
+    told = {check.name: check for check in checks}
+    dead = _failed(told.get("later draft positions"))
+    if not dead and not any(_failed(told.get(n)) for n in ("accept length", "first draft position")):
+        return ()
+    a = told.get("accept length")
+    accept = float(a.seen.split()[0]) if a is not None and a.seen[:1].isdigit() else None
+    fp8_head = "FP8 head" in told and not _failed(told["FP8 head"])
+    shared = told.get("draft shares the head")
+    by_log = shared is not None and shared.where == "log"
+    module_shared = (shared.verdict == PASS) if by_log else None
+    return _ranked(_drafting(accept, None, fp8_head, module_shared, sampled, dead, where))
+
+
+def _ranked(causes: Iterable[Cause]) -> tuple[Cause, ...]:
+    return tuple(sorted(causes, key=lambda x: {True: 0, None: 1, False: 2}[x.supported]))
+
+
+def _kernels(backend_seen: bool | None, where: str) -> Cause:
+    return Cause(
+        "another kernel runs",
+        "a runner can fall back on this card while the report repeats what was asked",
+        "the log's line about preparing experts",
+        None if backend_seen is None else not backend_seen,
+        f"labkit check {where} --expect kernels --log <LOG>",
+    )
+
+
+def _head(head_seen: bool | None, where: str) -> Cause:
+    return Cause(
+        "the head is still 16-bit",
+        "an environment variable that the engine does not know is ignored silently",
+        "the proof line in the log, bytes of the head",
+        None if head_seen is None else not head_seen,
+        f"labkit check {where} --expect fp8-head --log <LOG>",
+    )
+
+
+def _common(ratio: float, same_prompts: bool, spread: float, graphs: bool | None, where: str) -> list[Cause]:
+    again = f"labkit ladder {where} --repeats 10" if where.startswith("-f") else f"labkit bench {where} --repeats 10"
+    return [
         Cause(
             "not the same load",
             "prompts or lengths differ between the arms",
             "prompt digests of the two arms",
             not same_prompts,
+            "labkit compare <RUN_A> <RUN_B>",
         ),
         Cause(
             "noise",
             f"repeats differ by {spread:.0%}",
             "more repeats, arms interleaved, servers started again",
             spread > abs(ratio - 1) if spread else None,
+            again,
+        ),
+        Cause(
+            "decoding runs without CUDA graphs",
+            "launches then take the time, whatever the bytes",
+            "`cuda graph: False` on decode lines of the log",
+            None if graphs is None else not graphs,
+            f"labkit check {where} --expect drafting --log <LOG>",
         ),
         Cause(
             "bytes do not bind here",
             "launches, small kernels and the CPU can take longer than the bytes",
             "the share of idle time in a profile",
             None,
+            "labkit profile",
         ),
     ]
-    return Benefit(step, ratio, low, high, tuple(sorted(causes, key=lambda x: x.supported is not True)))
 
 
-def _drafting(accept, c, fp8_head, module_shared, sampled) -> list[Cause]:
+def _drafting(accept, c, fp8_head, module_shared, sampled, dead, where) -> list[Cause]:
     nothing = None if accept is None else accept < NOTHING_ACCEPTED
     costly = None if accept is None or c is None else accept < c
+    both = f"; here a = {accept:.2f}, c = {c:.2f}" if accept is not None and c is not None else ""
+    load = f"labkit bench {where} --workload repetitive"
+    if where.startswith("-f"):
+        load = f"labkit ladder {where} --workload repetitive"
     return [
         Cause(
             "the draft's head is a bare tensor",
             "an FP8 head shared without its scales gives a = 1.00 and no error",
             "the log's line about sharing the module; the accept length with a 16-bit head",
             _bare(fp8_head, module_shared, nothing),
+            f"labkit check {where} --expect fp8-head,mtp --log <LOG>",
         ),
         Cause(
             "the draft layer is misread",
             "a quantised draft read in another format accepts nothing either",
             "accept length by position; the draft's dtypes in the log",
-            nothing if not fp8_head else None,
+            nothing if not fp8_head else (False if nothing is False else None),
+            f"labkit check {where} --expect mtp --log <LOG>",
+        ),
+        Cause(
+            "the draft layer is damaged in part",
+            "some of its tensors without scales, or a state that is not carried on: the first draft may come right and"
+            " the next ones never do",
+            "acceptance by position; dtypes and scales of the draft layer in the checkpoint's index and in the log",
+            True if dead else False if nothing else None,
+            f"labkit check {where} --expect mtp --log <LOG>",
         ),
         Cause(
             "the round costs more than it accepts",
-            "a gain needs a > c"
-            + (f"; here a = {accept:.2f}, c = {c:.2f}" if accept is not None and c is not None else ""),
+            f"a gain needs a > c{both}",
             "c over the number of draft tokens, fewer steps",
             costly,
+            "labkit run 05_mtp (press Sweep)",
         ),
         Cause(
             "drafts fit this load badly",
             "the accept length falls with sampling and with unfamiliar text",
             "the same server on a repetitive load, greedy",
             True if sampled and not nothing else None,
+            load,
         ),
     ]
 
@@ -133,3 +239,11 @@ def _bare(fp8_head: bool, module_shared: bool | None, nothing: bool | None) -> b
         return False
     # Accepting nothing fits this cause and others: only the log decides.
     return True if module_shared is False else None
+
+
+def _or(given: bool | None, verdict: str | None) -> bool | None:
+    return given if given is not None else {PASS: True, FAIL: False}.get(verdict)
+
+
+def _failed(check: Check | None) -> bool:
+    return check is not None and check.verdict == FAIL

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from labkit.checks import drafting, settings
+from labkit.checks import benefit, drafting, settings
 from labkit.checks.check import FAIL, PASS, UNKNOWN, Check
 from labkit.checks.observed import Observed
 from labkit.engines import ladder
@@ -52,6 +52,8 @@ def configuration(
         out.append(drafting.none(seen))
     out += settings.cuda_graph(seen) + settings.prefix_cache(seen) + settings.flags(seen) + settings.conflicts(seen)
     out += settings.memory(seen) + settings.variables(seen, config) + settings.requests(seen)
+    if any(r.get("temperature") for r in seen.good):
+        out += [c for c in benefit.answers(benefit.Side("probe", seen.rows, seen.info)) if "sampling" in c.name]
     return out if seen.identity.known else [_unproved(c) for c in out]
 
 

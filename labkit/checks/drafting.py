@@ -94,6 +94,8 @@ def _numbers(seen: Observed, spec: Speculative) -> list[Check]:
         ("speculative_eagle_topk", "draft topk", spec.topk),
         ("speculative_num_draft_tokens", "draft tokens", spec.draft_tokens),
     ):
+        if asked is None:  # NGRAM drafts from the text and has no steps
+            continue
         got, note = seen.info.get(field), ""
         ran = _steps(seen) if label == "draft steps" and spec.topk == 1 else []
         if ran and ran != [asked]:

@@ -1,12 +1,12 @@
 """What can be seen of a running server: its own description, its log, and a few requests of ours."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from labkit.checks.log import Log
-from labkit.engines.attach import get_json
+from labkit.engines.attach import Unreachable, get_json
 from labkit.engines.identify import Identity, identify
 from labkit.engines.server_info import allowed
 from labkit.errors import BadInput
@@ -14,6 +14,7 @@ from labkit.measure import session
 from labkit.workloads import Prompt
 
 PROBE_TOKENS = 96
+SEEDS = 3
 # Plain text works on every server with a tokenizer; ids on those without one.
 _TEXTS = (
     "Count slowly from one: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15",
@@ -73,12 +74,15 @@ def observe(
     log_path: str | Path | None = None,
     env: dict[str, str] | None = None,
     requests: int = 3,
+    temperature: float | None = None,
 ) -> Observed:
     """Ask a running server. `requests` probing generations of 96 greedy tokens (0 = send none).
 
+    temperature: also ask one prompt at this temperature with SEEDS seeds, to see whether it is applied.
+
     Raises Unreachable when /server_info does not answer, BadInput for a log that cannot be read.
     """
-    info = allowed(get_json(url, "/server_info", api_key))
+    info = describe(url, api_key)
     log = None
     if log_path is not None:
         try:
@@ -86,8 +90,22 @@ def observe(
         except OSError as e:
             raise BadInput("log", str(log_path), f"a readable file ({e.strerror})") from None
     arm = session.Arm("probe", url, api_key, draft_tokens=draft_tokens(info))
-    rows = tuple(session.sample(arm, _prompt(info, i), repeat=0, index=i) for i in range(requests))
+    asked = prompts(info, requests) if requests else []
+    if temperature is not None:
+        asked += [_sampled(prompts(info, 1)[0], temperature, seed) for seed in range(1, SEEDS + 1)]
+    rows = tuple(session.sample(arm, p, repeat=0, index=i) for i, p in enumerate(asked))
     return Observed(info, log, rows, dict(env or {}))
+
+
+def describe(url: str, api_key: str | None = None) -> dict:
+    """/server_info, allow-listed; by its older name where the newer one is not there. Raises Unreachable."""
+    try:
+        return allowed(get_json(url, "/server_info", api_key))
+    except Unreachable as newer:
+        try:
+            return allowed(get_json(url, "/get_server_info", api_key))
+        except Unreachable:
+            raise newer from None
 
 
 def first_position(rows: Sequence[dict]) -> float | None:
@@ -103,12 +121,21 @@ def draft_tokens(info: dict) -> int | None:
     return told if isinstance(told, int) and not isinstance(told, bool) and told > 0 else None
 
 
-def _prompt(info: dict, i: int) -> Prompt:
+def prompts(info: dict, count: int) -> list[Prompt]:
+    """Short greedy prompts of fixed length: text, or ids for a server without a tokenizer."""
     sampling = {"temperature": 0.0, "ignore_eos": True}
     without_tokenizer = "--skip-tokenizer-init" in str(info.get("launch_command", ""))
-    text = _TEXTS[i % len(_TEXTS)]
-    ids = [1000 + 17 * b for b in text.encode()] if without_tokenizer else None
-    return Prompt(None if ids else text, ids, sampling, PROBE_TOKENS, i, None, "probe")
+    out = []
+    for i in range(count):
+        text = _TEXTS[i % len(_TEXTS)]
+        ids = [1000 + 17 * b for b in text.encode()] if without_tokenizer else None
+        out.append(Prompt(None if ids else text, ids, sampling, PROBE_TOKENS, i, None, "probe"))
+    return out
+
+
+def _sampled(prompt: Prompt, temperature: float, seed: int) -> Prompt:
+    sampling = {**prompt.sampling, "temperature": temperature, "sampling_seed": seed}
+    return replace(prompt, sampling=sampling, seed=seed, workload="probe-sampled")
 
 
 def _positive(text: str) -> bool:

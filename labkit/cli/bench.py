@@ -25,6 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     from pathlib import Path
 
+    from labkit.checks import benefit
+    from labkit.checks.observed import draft_tokens
     from labkit.engines.attach import attach
     from labkit.engines.identify import identify
     from labkit.measure import estimates, session
@@ -66,11 +68,12 @@ def main(args: argparse.Namespace) -> int:
                 api_key=server.api_key,
                 timeout_s=params.timeout_s,
                 count_tokens=_counter(tokenizer, who.engine),
-                draft_tokens=info.get("speculative_num_draft_tokens"),
+                draft_tokens=draft_tokens(info),
             )
         )
         summary = estimates.summarise(rows, seed=params.seed)
         summary |= {"engine": who.engine, "version": info.get("version"), "workload": params.workload}
+        summary["warnings"] += benefit.alarms(benefit.Side("bench", rows, info))
         if not who.known:
             summary["warnings"].append(f"who is serving is not established: {who.open}")
         # What the server resolved after the run: a restart under our feet would show here.

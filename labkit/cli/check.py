@@ -1,7 +1,13 @@
-"""`labkit check`: configuration checks on a running server."""
+"""`labkit check`: is each option in effect on a running server, and, against a second one, does it pay."""
 
 import argparse
 import json
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from labkit.checks import Check
+    from labkit.checks.causes import Cause
 
 HELP = "is each option in effect on a running server: asked, seen, where, verdict"
 
@@ -22,13 +28,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a variable the server was started with; may be given several times",
     )
     parser.add_argument("--draft", metavar="STEPS,TOPK,TOKENS", help="what was asked of drafting (default 3,1,4)")
-    parser.add_argument("--requests", type=int, default=3, help="short probing generations; 0 sends none")
+    parser.add_argument("--requests", default=3, help="short probing generations; 0 sends none (default 3)")
+    parser.add_argument("--temperature", help="also ask one prompt with several seeds: does this temperature apply?")
+    parser.add_argument(
+        "--against", metavar="URL", help="the same server one step before: also check that this one pays"
+    )
+    parser.add_argument("--repeats", default=5, help="with --against: measured passes, arms alternating (default 5)")
     parser.add_argument("--api-key-env", help="NAME of the variable that holds the server's API key")
 
 
 def main(args: argparse.Namespace) -> int:
     """Exit code 1 when a check fails."""
-    from labkit.checks import configuration, expected, observe
+    from labkit import fields
+    from labkit.checks import causes, configuration, expected, observe
     from labkit.engines.attach import api_key
     from labkit.engines.config import EngineConfig, Speculative
     from labkit.errors import BadInput
@@ -41,22 +53,82 @@ def main(args: argparse.Namespace) -> int:
         if not equals or not name:
             raise BadInput("env", item, "NAME=VALUE")
         env[name] = value
-    if not 0 <= args.requests <= 100:
-        raise BadInput("requests", args.requests, "a number from 0 to 100")
+    requests = fields.check(fields.whole(0, 100), "requests", args.requests)
+    repeats = fields.check(fields.whole(1, 100), "repeats", args.repeats)
+    temperature = args.temperature and fields.check(fields.real(0.01, 10), "temperature", args.temperature)
     spec = None
     if args.draft:
         numbers = dict(zip(("steps", "topk", "draft_tokens"), args.draft.split(","), strict=False))
         spec = Speculative.checked(numbers, "draft")
-    seen = observe(server.url, api_key=api_key(server), log_path=args.log, env=env, requests=args.requests)
+    key = api_key(server)
+    seen = observe(server.url, api_key=key, log_path=args.log, env=env, requests=requests, temperature=temperature)
     checks = configuration(seen, expect, speculative=spec)
+    where = f"--url {server.url}"
+    found = causes.of_checks(checks, where=where)
+    if args.against:
+        more, found = _against(args.against, server.url, key, repeats, checks, where, found)
+        checks = [c for c in checks if c.name != "drafting pays"] + more
     failed = any(c.verdict == "fail" for c in checks)
     if args.json:
-        print(json.dumps({"checks": [c.as_dict() for c in checks]}, indent=1))
-        return int(failed)
-    rows = [("check", "asked", "seen", "verdict"), *((c.name, c.asked, c.seen, c.verdict) for c in checks)]
-    widths = [max(len(r[i]) for r in rows) for i in range(3)]
-    for row, check in zip(rows, [None, *checks], strict=True):
-        print("  ".join(f"{cell:{w}}" for cell, w in zip(row, widths, strict=False)) + f"  {row[3]}")
-        if check is not None:
-            print(f"    where: {check.where}" + (f"; {check.note}" if check.note else ""))
+        document = {"checks": [c.as_dict() for c in checks], "candidates": [c.as_dict() for c in found]}
+        print(json.dumps(document, indent=1))
+    else:
+        print("\n".join(lines(checks, found)))
     return int(failed)
+
+
+def _against(url: str, here: str, key: str | None, repeats: int, checks: list["Check"], where: str, found: tuple):
+    """(benefit checks, candidate causes) of the server at `here` against the one at `url`, requests alternating."""
+    from labkit.checks import benefit, causes, observed
+    from labkit.engines.config import EngineConfig
+    from labkit.measure import estimates, session
+
+    before = EngineConfig.from_dict({"engine": "attach", "url": url}, "against").url
+    infos = {name: observed.describe(u, key) for name, u in (("before", before), ("after", here))}
+    arms = [
+        session.Arm(name, u, key, draft_tokens=observed.draft_tokens(infos[name]))
+        for name, u in (("before", before), ("after", here))
+    ]
+    rows = list(session.interleave(arms, observed.prompts(infos["after"], 3), repeats=repeats, warmup=1))
+    sides = [benefit.Side(a.name, [r for r in rows if r["arm"] == a.name], infos[a.name]) for a in arms]
+    more = benefit.of(sides)
+    if not all(s.good for s in sides):
+        return more, found
+    step = estimates.compare(sides[1].good, sides[0].good)
+    kind = causes.DRAFTING if step.cost is not None else "the step"
+    judged = causes.judge(
+        kind,
+        step.speedup.value,
+        step.speedup.low,
+        step.speedup.high,
+        accept=step.accept and step.accept.value,
+        c=step.cost and step.cost.value,
+        fp8_head=any(c.name == "FP8 head" and c.verdict == "pass" for c in checks),
+        spread=max(estimates.estimate(s.good).tpot.spread for s in sides),
+        checks=checks,
+        where=where,
+    )
+    return more, judged.causes or found
+
+
+def lines(checks: list["Check"], found: tuple["Cause", ...] = ()) -> list[str]:
+    """The checks as a table of text, what follows from each below it, then candidate causes."""
+    widths = (24, 26, 48)
+    out = [_row(("check", "asked", "seen"), widths)[0] + "verdict"]
+    for c in checks:
+        first, *rest = _row((c.name, c.asked, c.seen), widths)
+        out += [first + c.verdict, *rest]
+        out += textwrap.wrap(f"{c.where}" + (f": {c.note}" if c.note else ""), 96, initial_indent=" " * 4)
+    if found:
+        out.append("candidate causes, none proved by this alone:")
+        out += [f"  {i}. {c.line()}" for i, c in enumerate(found, 1)]
+    return out
+
+
+def _row(cells: tuple[str, ...], widths: tuple[int, ...]) -> list[str]:
+    wrapped = [textwrap.wrap(c, w) or [""] for c, w in zip(cells, widths, strict=True)]
+    height = max(map(len, wrapped))
+    return [
+        "".join((w[i] if i < len(w) else "").ljust(n + 2) for w, n in zip(wrapped, widths, strict=True))
+        for i in range(height)
+    ]

@@ -268,7 +268,9 @@ def _mode(contents: list[tuple[int | None, dict]]) -> str | None:
     if all(ids) and None not in counts:
         news = [counts[0], *(b - a for a, b in zip(counts, counts[1:], strict=False))]
         sizes = [len(i) for i in ids]
-        if sizes == counts:
+        # Counts that are summed over events would look like pieces of growing length; what repeats is no piece.
+        grows = len(ids) > 2 and all(a == b[: len(a)] != b for a, b in zip(ids, ids[1:], strict=False))
+        if sizes == counts or grows:
             return "cumulative"
         if sizes == news:
             return "incremental"

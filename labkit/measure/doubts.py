@@ -13,7 +13,9 @@ from labkit.measure.answer import RequestResult
 OWN_COUNT = 0.25  # text tokenised again may split otherwise, but not by more than this share
 OWN_COUNT_LEAST = 4  # tokens; below this a share says nothing
 CLOCKS = 0.5  # share by which the server's own time per token may differ from the client's
+CLOCKS_FAR = 3.0  # times that they may differ before the sample is refused
 CLOCKS_LEAST = 32  # tokens; on fewer the first event's tokens weigh too much
+SPARE = 2  # tokens that belong to no verify round: prefill's, and one more after a preempted request is resumed
 BURSTS = 0.5  # share of events that came with the one before them
 
 # kind: whether it refuses the sample
@@ -26,6 +28,7 @@ KINDS = {
     "one event": True,
     "all at once": True,
     "first event unknown": True,
+    "clocks far apart": True,
     "speculative counts disagree": False,
     "steps vary": False,
     "prompt changed": False,
@@ -138,10 +141,10 @@ def _times(r: RequestResult) -> Iterable[Doubt]:
     told = r.meta.get("decode_throughput")
     if r.tpot_s and _positive(told) and (r.decode_tokens or 0) >= CLOCKS_LEAST:
         share = abs(1 / told - r.tpot_s) / r.tpot_s
-        if share > CLOCKS:
-            yield Doubt(
-                "clocks disagree", f"{r.tpot_s * 1e3:.3g} ms a token here, {1e3 / told:.3g} by the server's own clock"
-            )
+        far = max(1 / told / r.tpot_s, r.tpot_s * told) > CLOCKS_FAR
+        if share > CLOCKS or far:
+            kind = "clocks far apart" if far else "clocks disagree"
+            yield Doubt(kind, f"{r.tpot_s * 1e3:.3g} ms a token here, {1e3 / told:.3g} by the server's own clock")
 
 
 def _speculation(r: RequestResult, asked: Asked) -> Iterable[Doubt]:
@@ -154,16 +157,15 @@ def _speculation(r: RequestResult, asked: Asked) -> Iterable[Doubt]:
     if steps is not None and r.proposed_drafts % rounds:
         yield Doubt("steps vary", f"{r.proposed_drafts} drafts in {rounds} rounds: the steps varied within the request")
     if r.proposed_drafts is not None:
-        most = rounds + r.proposed_drafts + 1
+        most = rounds + r.proposed_drafts
     else:
-        most = rounds * asked.draft_tokens + 1 if asked.draft_tokens else None
-    # The token that prefill makes is counted too, and belongs to no round.
-    if most is not None and n > most:
+        most = rounds * asked.draft_tokens if asked.draft_tokens else None
+    if most is not None and n > most + SPARE:
         yield Doubt(
             "more tokens than drafts allow",
-            f"accept length {n / rounds:.2f}, where a round yields at most {(most - 1) / rounds:.3g} tokens",
+            f"accept length {n / rounds:.2f}, where a round yields at most {most / rounds:.3g} tokens",
         )
-    elif r.correct_drafts is not None and n > rounds + r.correct_drafts + 1:
+    elif r.correct_drafts is not None and n > rounds + r.correct_drafts + SPARE:
         yield Doubt(
             "more tokens than drafts allow",
             f"{n} tokens from {rounds} rounds with {r.correct_drafts} accepted drafts, which make "

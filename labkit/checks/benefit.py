@@ -1,0 +1,292 @@
+"""Benefit checks: did a step pay, at equal load? On rows that were measured, apart from what any configuration says.
+
+Every check is one line as configuration checks are: asked, seen, where, verdict; "cannot tell" where the samples do not
+reach. None of them names a cause (labkit.checks.causes lists candidates).
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from labkit.checks import drafting
+from labkit.checks.check import FAIL, PASS, UNKNOWN, Check
+from labkit.checks.observed import Observed
+from labkit.measure import estimates
+from labkit.measure.doubts import steps_of
+
+FALLS = 0.8  # accept length on the longest contexts over that on the shortest, below which it falls
+LONGER = 2.0  # how many times longer the longest contexts must be to compare them
+EXPECTED = 0.7  # share of the accept length known for this model below which something is wrong with the draft
+JUMP = 1.15  # times slower or faster from one request on, that is no noise
+SIDE = 3  # requests on either side of such a point
+EXPLAINS = 0.5  # share of the scatter that may be left once such a step is taken out
+ALIKE_LEAST = 48  # tokens from which equal answers are no accident of a shared beginning
+
+
+@dataclass(frozen=True)
+class Side:
+    """One measured arm. rows: as in a record; info: the server's description; floor_s: its byte floor, where known.
+
+    expected_accept: accept length known for this model and draft length, and where from.
+    """
+
+    name: str
+    rows: Sequence[Mapping]
+    info: dict = field(default_factory=dict)
+    floor_s: float | None = None
+    expected_accept: tuple[float, str] | None = None
+
+    @property
+    def good(self) -> list[Mapping]:
+        return [r for r in estimates.good(self.rows) if r["repeat"] >= 0]
+
+    @property
+    def drafts(self) -> bool:
+        return bool(self.good) and all(r.get("verify_ct") for r in self.good)
+
+    @property
+    def seen(self) -> Observed:
+        return Observed(self.info, None, tuple(self.good))
+
+
+def of(sides: Sequence[Side], *, seed: int = 0) -> list[Check]:
+    """All benefit checks of arms in their order, each against the one before; then what single arms show."""
+    out: list[Check] = []
+    usable = [s for s in sides if s.good]
+    out += [
+        Check(f"{s.name}: samples", "at least one", "none that counts", "rows", UNKNOWN) for s in sides if not s.good
+    ]
+    for before, after in zip(usable, usable[1:], strict=False):
+        out += step(before, after, seed=seed)
+    drafting_arms = [s for s in usable if s.drafts]
+    if len(usable) > 2 and drafting_arms:
+        plain = [s for s in usable if not s.drafts]
+        if len(plain) > 1:
+            out.append(_all_on(plain[0], plain[-1], drafting_arms[-1], seed))
+    for s in usable:
+        out += alone(s)
+    return out
+
+
+def step(before: Side, after: Side, *, seed: int = 0) -> list[Check]:
+    """One arm against the one before it: the same prompts, measured in turns, faster by its whole interval; a > c."""
+    out = paired(before, after)
+    found = estimates.compare(after.good, before.good, seed=seed)
+    out.append(_faster(f"{after.name} against {before.name}", found.speedup))
+    if found.cost is not None and found.accept is not None:
+        out.append(_pays(before, after, found))
+    return out
+
+
+def _faster(name: str, ratio: estimates.Interval) -> Check:
+    seen, where = f"x{_span(ratio)}", "TPOT before / after, same prompts"
+    if ratio.low is None:
+        note = "fewer than three repeats give no interval"
+        return Check(name, "faster", seen, where, UNKNOWN, note)
+    verdict = PASS if ratio.low > 1 else FAIL if ratio.high < 1 else UNKNOWN
+    note = {PASS: "", FAIL: "a loss: stop here for this load", UNKNOWN: "no difference shown: the interval holds 1"}
+    return Check(name, "faster", seen, where, verdict, note[verdict])
+
+
+def _pays(before: Side, after: Side, found: estimates.Comparison) -> Check:
+    name, asked, where = f"{after.name}: a against c", "a > c", "our requests, rounds over plain steps"
+    ran = sorted({steps_of(r.get("proposed_drafts"), r["verify_ct"]) for r in after.good} - {None})
+    a = f"a = {found.accept.value:.2f}"
+    if len(ran) > 1:
+        shown = ", ".join(f"{s:.3g}" for s in ran)
+        note = "one c would mix rounds of different lengths"
+        return Check(name, asked, f"{a}; draft steps varied ({shown}), so no c", where, UNKNOWN, note)
+    shown, s = f"{a}, c = {_span(found.cost)}", found.speedup
+    if s.low is None:
+        return Check(name, asked, shown, where, UNKNOWN, "fewer than three repeats give no interval")
+    verdict = PASS if s.low > 1 else FAIL if s.high < 1 else UNKNOWN
+    note = "a round costs more plain steps than it yields tokens" if verdict == FAIL else ""
+    return Check(name, asked, shown, where, verdict, note)
+
+
+def _all_on(first: Side, last: Side, everything: Side, seed: int) -> Check:
+    """All options on against those without drafting: the published ladder's own test of its last step."""
+    found = estimates.compare(everything.good, last.good, seed=seed).speedup
+    total = estimates.compare(everything.good, first.good, seed=seed).speedup
+    line = _faster(f"all on ({everything.name}) against without drafting ({last.name})", found)
+    seen = f"{line.seen}; x{_span(total)} against {first.name}"
+    note = line.note and f"{line.note}; the interface, the draft's cost, the load and noise are all candidates"
+    return Check(line.name, "faster", seen, line.where, line.verdict, note)
+
+
+def paired(before: Side, after: Side) -> list[Check]:
+    """Were both arms asked the same, and in turns?"""
+    name, where = f"{after.name} and {before.name}: prompts", "prompt digests"
+    left, right = ({r.get("prompt_sha256") for r in s.good} for s in (before, after))
+    verdict = PASS if left == right else FAIL
+    seen = f"{len(right)} distinct" if left == right else f"{len(left)} and {len(right)}, {len(left & right)} shared"
+    note = "" if left == right else "a gain on other prompts is not this step's"
+    out = [Check(name, "the same on both sides", seen, where, verdict, note)]
+    spans = [_span_of(s.good) for s in (before, after)]
+    if all(spans):
+        (a0, a1), (b0, b1) = spans
+        apart = b0 > a1 or a0 > b1
+        verdict = UNKNOWN if apart else PASS
+        seen = "one after the other" if apart else "in turns, or there and back"
+        note = "a drift of the machine looks like a gain or a loss" if apart else ""
+        out.append(
+            Check(f"{after.name} and {before.name}: order", "in turns", seen, "start of each request", verdict, note)
+        )
+    return out
+
+
+def alone(side: Side) -> list[Check]:
+    """What one arm's own rows show."""
+    out = [*_change_point(side), *answers(side), *_random_ids(side), *_impossible(side)]
+    if side.drafts:
+        out += [_named(side, c) for c in (drafting.accepting(side.seen), *drafting.positions(side.seen))]
+        out += _over_contexts(side)
+        out += _as_expected(side)
+    return out
+
+
+def alarms(side: Side) -> list[str]:
+    """The failures of `alone`, and what random ids do not show, as sentences for a bench without a second arm."""
+    out = []
+    for c in alone(side):
+        if c.verdict == FAIL or (c.note and c.name.endswith(": load")):
+            out.append(f"{c.name.removeprefix(side.name + ': ')}: {c.seen}" + (f" ({c.note})" if c.note else ""))
+    return out
+
+
+def _named(side: Side, check: Check) -> Check:
+    return Check(f"{side.name}: {check.name}", check.asked, check.seen, check.where, check.verdict, check.note)
+
+
+def _over_contexts(side: Side) -> list[Check]:
+    """Accept length on the longest third of contexts against the shortest third."""
+    rows = sorted(side.good, key=lambda r: r["prompt_tokens"])
+    third = len(rows) // 3
+    if third < 2 or rows[-third]["prompt_tokens"] < LONGER * max(1, rows[third - 1]["prompt_tokens"]):
+        return []
+    short, long = (
+        sum(r["output_tokens"] for r in g) / sum(r["verify_ct"] for r in g) for g in (rows[:third], rows[-third:])
+    )
+    name, asked = f"{side.name}: acceptance over context", f"at least {FALLS:.0%} of that on short contexts"
+    upto, on = rows[third - 1]["prompt_tokens"], rows[-third]["prompt_tokens"]
+    seen = f"{short:.2f} at {upto} tokens and less, {long:.2f} from {on} on"
+    falls = long < FALLS * short
+    note = "the draft loses its state or its positions as the context grows, or the texts differ" if falls else ""
+    return [Check(name, asked, seen, "our requests", FAIL if falls else PASS, note)]
+
+
+def _as_expected(side: Side) -> list[Check]:
+    """The accept length against the one known for this model and draft length; a load may lower it, not this far."""
+    if side.expected_accept is None or side.seen.simulated or side.seen.dummy:
+        return []
+    wanted, source = side.expected_accept
+    a = estimates.accept_length(side.good)
+    if a is None:
+        return []
+    low = a < EXPECTED * wanted
+    note = "another load may accept less; so does a draft that is damaged in part" if low else ""
+    name, asked = f"{side.name}: acceptance as known", f"about {wanted:.2f} ({source})"
+    return [Check(name, asked, f"{a:.2f}", "our requests", UNKNOWN if low else PASS, note)]
+
+
+def _change_point(side: Side) -> list[Check]:
+    """The run in order: a request from which on everything is slower or faster, and stays so."""
+    rows = sorted((r for r in side.good if r.get("started_unix")), key=lambda r: r["started_unix"])
+    if len(rows) < 2 * SIDE:
+        return []
+    times = np.log([r["tpot_s"] for r in rows])
+    # Prompts differ in their own speed; a prompt that was measured once tells nothing about a change.
+    prompts = [r.get("prompt_sha256") for r in rows]
+    groups = [np.array([p == q for p in prompts]) for q in dict.fromkeys(prompts)]
+    if any(g.sum() < 2 for g in groups):
+        groups = [np.ones(len(rows), bool)]
+    _, none = _without_step(times, groups, len(rows))
+    found = {k: _without_step(times, groups, k) for k in range(SIDE, len(rows) - SIDE + 1)}
+    at = min(found, key=lambda k: np.abs(found[k][1]).sum())
+    step, rest = found[at]
+    name, asked, where = f"{side.name}: run order", "no lasting change", "TPOT in the order measured"
+    noise = max(float(np.quantile(np.abs(rest), 0.9)), 0.005)
+    lasting = np.abs(rest).sum() < EXPLAINS * np.abs(none).sum() and abs(step) > 3 * noise
+    if not lasting or abs(step) < np.log(JUMP):
+        return [Check(name, asked, f"none in {len(rows)} requests", where, PASS)]
+    how = f"{np.exp(step):.2g} times slower" if step > 0 else f"{np.exp(-step):.2g} times faster"
+    note = "what was measured before and after are two different machines or engines: no one TPOT describes both"
+    seen = f"from request {at + 1} on {how}, and it stays"
+    return [Check(name, asked, seen, where, FAIL, note)]
+
+
+def _without_step(times: np.ndarray, groups: list[np.ndarray], at: int) -> tuple[float, np.ndarray]:
+    """(height of a step before place `at`, what is left of the log times without it and each prompt's own level)."""
+    after = np.arange(len(times)) >= at
+    heights = [
+        np.median(times[g & after]) - np.median(times[g & ~after])
+        for g in groups
+        if (g & after).any() and (g & ~after).any()
+    ]
+    height = float(np.median(heights)) if heights else 0.0
+    rest = times - height * after
+    for g in groups:
+        rest[g] -= np.median(rest[g])
+    return height, rest
+
+
+def answers(side: Side) -> list[Check]:
+    """Answers against what was asked: other prompts must get other answers, and a temperature must vary them."""
+    rows = [r for r in side.good if r.get("text_sha256") and r["output_tokens"] >= ALIKE_LEAST]
+    out = []
+    prompts = {r.get("asked_sha256") or r.get("prompt_sha256") for r in rows}
+    texts = {r["text_sha256"] for r in rows}
+    if len(prompts) > 2:
+        name = f"{side.name}: answers"
+        verdict = FAIL if len(texts) == 1 else PASS
+        note = "the answers do not depend on the prompts" if verdict == FAIL else ""
+        seen = f"{len(texts)} different answers to {len(prompts)} prompts"
+        out.append(Check(name, "other prompts, other answers", seen, "digests of the texts", verdict, note))
+    by_prompt: dict[object, list[Mapping]] = defaultdict(list)
+    for r in rows:
+        if r.get("temperature") and r.get("asked_sha256"):
+            by_prompt[r["asked_sha256"]].append(r)
+    several = [g for g in by_prompt.values() if len({r["prompt_sha256"] for r in g}) > 2]  # other seeds, same prompt
+    if several:
+        same = [g for g in several if len({r["text_sha256"] for r in g}) == 1]
+        t = several[0][0]["temperature"]
+        seen = f"{len(same)} of {len(several)} prompts with one answer whatever the seed"
+        note = "the temperature asked for is not applied: this is greedy decoding" if same else ""
+        verdict = FAIL if len(same) == len(several) else UNKNOWN if same else PASS
+        where = "digests of the texts"
+        out.append(Check(f"{side.name}: sampling", f"answers vary at temperature {t:g}", seen, where, verdict, note))
+    return out
+
+
+def _random_ids(side: Side) -> list[Check]:
+    if not any(r.get("workload") == "synthetic" for r in side.good):
+        return []
+    note = "speed carries over to text of this length; acceptance and answers do not"
+    return [Check(f"{side.name}: load", "text", "random token ids", "rows", UNKNOWN, note)]
+
+
+def _impossible(side: Side) -> list[Check]:
+    """A plain step cannot be faster than its bytes over the bandwidth of the machine."""
+    if side.floor_s is None or side.drafts:
+        return []
+    tpot = float(np.median([r["tpot_s"] for r in side.good]))
+    name, asked = f"{side.name}: byte floor", f"at least {side.floor_s * 1e3:.3f} ms a token"
+    seen, where = f"{tpot * 1e3:.3f} ms", "TPOT, bytes of a step over bandwidth"
+    if tpot >= side.floor_s:
+        return [Check(name, asked, seen, where, PASS)]
+    note = (
+        f"impossible: {side.floor_s / tpot:.2f} times this machine's bandwidth. Tokens are counted too high, the "
+        "account has bytes that are not read, another model runs, or the bandwidth is known too low"
+    )
+    return [Check(name, asked, seen, where, FAIL, note)]
+
+
+def _span_of(rows: Sequence[Mapping]) -> tuple[float, float] | None:
+    starts = [r["started_unix"] for r in rows if r.get("started_unix")]
+    return (min(starts), max(starts)) if starts else None
+
+
+def _span(i: estimates.Interval) -> str:
+    return f"{i.value:.2f}" if i.low is None else f"{i.value:.2f} [{i.low:.2f}, {i.high:.2f}]"
