@@ -85,13 +85,15 @@ def judge(
     graphs: bool | None = None,
     checks: Iterable[Check] = (),
     where: str = "--url <URL>",
+    ladder: str | None = None,
 ) -> Benefit:
     """Judge a step by TPOT before over TPOT after, with candidate causes whenever it is no clear gain.
 
     kind: what the step changes (DRAFTING, KERNELS, BYTES or a ladder's word for what an arm expects; default by the
     step's name). accept and c concern drafting. module_shared, backend_seen, head_seen, graphs: what the configuration
     checks found (None: unknown); `checks` are read for them where they are not given. spread: largest relative
-    difference between repeats of either arm. where: how the commands reach the server, or the params file of a ladder.
+    difference between repeats of either arm. where: how the commands reach the server; ladder: options with which
+    `labkit ladder` measures the arms again (None: `labkit bench` measures the server).
     """
     plain = Benefit(step, ratio, low, high)
     if plain.verdict == "gain":
@@ -102,15 +104,16 @@ def judge(
     head_seen = _or(head_seen, told.get("FP8 head"))
     graphs = _or(graphs, told.get("CUDA graph"))
     kind = _KINDS.get(kind or step, kind or step)
+    again = f"labkit bench {where}" if ladder is None else f"labkit ladder {ladder}".strip()
     causes: list[Cause] = []
     if kind == DRAFTING:
         dead = told.get("later draft positions") == FAIL
-        causes += _drafting(accept, c, fp8_head, module_shared, sampled, dead, where)
+        causes += _drafting(accept, c, fp8_head, module_shared, sampled, dead, where, again)
     if kind == KERNELS:
         causes.append(_kernels(backend_seen, where))
     if kind == BYTES:
         causes.append(_head(head_seen, where))
-    causes += _common(ratio, same_prompts, spread, graphs, where)
+    causes += _common(ratio, same_prompts, spread, graphs, where, again)
     return Benefit(step, ratio, low, high, _ranked(causes))
 
 
@@ -126,7 +129,7 @@ def of_checks(checks: Sequence[Check], *, sampled: bool = False, where: str = "-
     shared = told.get("draft shares the head")
     by_log = shared is not None and shared.where == "log"
     module_shared = (shared.verdict == PASS) if by_log else None
-    return _ranked(_drafting(accept, None, fp8_head, module_shared, sampled, dead, where))
+    return _ranked(_drafting(accept, None, fp8_head, module_shared, sampled, dead, where, f"labkit bench {where}"))
 
 
 def _ranked(causes: Iterable[Cause]) -> tuple[Cause, ...]:
@@ -153,8 +156,9 @@ def _head(head_seen: bool | None, where: str) -> Cause:
     )
 
 
-def _common(ratio: float, same_prompts: bool, spread: float, graphs: bool | None, where: str) -> list[Cause]:
-    again = f"labkit ladder {where} --repeats 10" if where.startswith("-f") else f"labkit bench {where} --repeats 10"
+def _common(
+    ratio: float, same_prompts: bool, spread: float, graphs: bool | None, where: str, again: str
+) -> list[Cause]:
     return [
         Cause(
             "not the same load",
@@ -168,7 +172,7 @@ def _common(ratio: float, same_prompts: bool, spread: float, graphs: bool | None
             f"repeats differ by {spread:.0%}",
             "more repeats, arms interleaved, servers started again",
             spread > abs(ratio - 1) if spread else None,
-            again,
+            f"{again} --repeats 10",
         ),
         Cause(
             "decoding runs without CUDA graphs",
@@ -187,13 +191,10 @@ def _common(ratio: float, same_prompts: bool, spread: float, graphs: bool | None
     ]
 
 
-def _drafting(accept, c, fp8_head, module_shared, sampled, dead, where) -> list[Cause]:
+def _drafting(accept, c, fp8_head, module_shared, sampled, dead, where, again) -> list[Cause]:
     nothing = None if accept is None else accept < NOTHING_ACCEPTED
     costly = None if accept is None or c is None else accept < c
     both = f"; here a = {accept:.2f}, c = {c:.2f}" if accept is not None and c is not None else ""
-    load = f"labkit bench {where} --workload repetitive"
-    if where.startswith("-f"):
-        load = f"labkit ladder {where} --workload repetitive"
     return [
         Cause(
             "the draft's head is a bare tensor",
@@ -229,7 +230,7 @@ def _drafting(accept, c, fp8_head, module_shared, sampled, dead, where) -> list[
             "the accept length falls with sampling and with unfamiliar text",
             "the same server on a repetitive load, greedy",
             True if sampled and not nothing else None,
-            load,
+            f"{again} --workload repetitive",
         ),
     ]
 

@@ -34,7 +34,26 @@ def configuration(
     config (default 3 steps, topk 1, 4 tokens).
     """
     expect = expected(expect)
-    asked = _asked(seen, expect, config)
+    return _checks(seen, _asked(seen, expect, config), config, speculative, any_kind=DRAFTING in expect)
+
+
+def of_config(seen: Observed, config: EngineConfig) -> list[Check]:
+    """The same for a server that the lab started, or one whose configuration it knows: whatever `config` asks for."""
+    names = ("moe_runner_backend", "fp8_lm_head", "enable_fp32_lm_head", "speculative")
+    asked = {name: getattr(config, name) for name in names}
+    if config.engine == "attach":
+        asked = {}
+    return _checks(seen, {k: v for k, v in asked.items() if v is not None or k == "speculative"}, config, None)
+
+
+def _checks(
+    seen: Observed,
+    asked: dict[str, object],
+    config: EngineConfig | None,
+    speculative: Speculative | None,
+    *,
+    any_kind: bool = False,
+) -> list[Check]:
     out = [settings.who(seen)]
     if "moe_runner_backend" in asked:
         out.append(settings.moe(seen, str(asked["moe_runner_backend"])))
@@ -46,10 +65,12 @@ def configuration(
         out += drafting.checks(seen, speculative or asked["speculative"])
         if asked.get("fp8_lm_head"):
             out.append(drafting.sharing(seen))
-    elif DRAFTING in expect:
+    elif any_kind:
         out += drafting.checks(seen, None, any_kind=True)
     elif "speculative" in asked:
         out.append(drafting.none(seen))
+    if config is not None:
+        out += settings.options(seen, config)
     out += settings.cuda_graph(seen) + settings.prefix_cache(seen) + settings.flags(seen) + settings.conflicts(seen)
     out += settings.memory(seen) + settings.variables(seen, config) + settings.requests(seen)
     if any(r.get("temperature") for r in seen.good):

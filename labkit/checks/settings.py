@@ -6,6 +6,7 @@ import shlex
 from labkit.checks.check import FAIL, PASS, UNKNOWN, Check
 from labkit.checks.drafting import algorithm
 from labkit.checks.observed import Observed
+from labkit.engines.adapter import evidence
 from labkit.engines.config import EngineConfig
 from labkit.engines.identify import POCKET, SGLANG
 from labkit.engines.sglang import environment
@@ -148,6 +149,26 @@ def flags(seen: Observed) -> list[Check]:
     if agree and not out:
         where = "launch command, /server_info"
         out.append(Check("flags", f"{len(agree)} as given", "all resolved as given", where, PASS))
+    return out
+
+
+def options(seen: Observed, config: EngineConfig) -> list[Check]:
+    """Every option that was asked for against what the running engine shows, as its adapter declares it."""
+    told = evidence(config, seen.info)
+    out = []
+    for option in told:
+        if option["in_effect"] is False:
+            name, note = f"option {option['field']}", "resolved to something else than asked"
+            out.append(Check(name, str(option["asked"]), str(option["seen"]), option["where"], FAIL, note))
+    shown = [o["field"] for o in told if o["in_effect"]]
+    silent = [o["field"] for o in told if o["in_effect"] is None]
+    if shown:
+        out.append(Check("options", f"{len(shown)} as asked", ", ".join(shown), "/server_info", PASS))
+    if silent:
+        note = "the engine shows nothing for these: a proof line of the log, or the benefit, has to"
+        out.append(
+            Check("options not shown", f"{len(silent)} as asked", ", ".join(silent), "/server_info", UNKNOWN, note)
+        )
     return out
 
 

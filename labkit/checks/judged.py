@@ -1,0 +1,75 @@
+"""Checks and candidates of arms that were measured: the same for the ladder's table, the notebooks and the report."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from labkit.checks import benefit, causes
+from labkit.checks.benefit import Side
+from labkit.checks.causes import Benefit
+from labkit.checks.check import Check
+from labkit.checks.checks import of_config
+from labkit.checks.observed import Observed
+from labkit.errors import BadInput
+from labkit.measure import estimates, machine
+from labkit.measure.results import Result
+
+
+def configuration(result: Result, log: str | Path | None = None) -> list[Check]:
+    """Is what this arm's configuration asked for in effect, by the server's description, its log and these requests?"""
+    text = None
+    if log is not None and Path(log).is_file():
+        text = Path(log).read_text(encoding="utf-8", errors="replace")
+    env = dict(result.arm.config.env)
+    return of_config(Observed(result.info, text, tuple(result.rows), env), result.arm.config)
+
+
+def side(result: Result) -> Side:
+    """The arm for benefit checks, with its byte floor on this machine where the model's shape is known."""
+    floor = None
+    config = result.arm.config
+    if config.engine == "pocket" and config.speculative is None and result.used:
+        try:
+            step = machine.account(config, context=result.context, model=machine.model_of(result.arm.params))
+            floor = step.total_bytes / machine.bandwidth("this", config.threads).si
+        except BadInput:
+            pass
+    return Side(result.name, result.rows, result.info, floor)
+
+
+def step(
+    after: Result,
+    before: Result,
+    *,
+    expect: str | None = None,
+    checks: Sequence[Check] = (),
+    ladder: str | None = None,
+) -> Benefit:
+    """Did `after` pay against `before`, and if not, what may be the cause. expect: what the ladder says of the arm.
+
+    checks: its configuration checks. ladder: the options with which `labkit ladder` measures both again.
+    """
+    found = estimates.compare(after.used, before.used, seed=before.arm.params.seed)
+    kind = causes.DRAFTING if found.cost is not None else expect
+    prompts = [{r.get("prompt_sha256") for r in r.used} for r in (after, before)]
+    dead = [c for c in benefit.alone(side_of_rows(after)) if c.name.endswith("later draft positions")]
+    named = [Check("later draft positions", c.asked, c.seen, c.where, c.verdict, c.note) for c in dead]
+    return causes.judge(
+        f"{after.name} against {before.name}",
+        found.speedup.value,
+        found.speedup.low,
+        found.speedup.high,
+        kind=kind,
+        accept=found.accept and found.accept.value,
+        c=found.cost and found.cost.value,
+        fp8_head=after.arm.config.fp8_lm_head,
+        same_prompts=prompts[0] == prompts[1],
+        sampled=any(r.get("temperature") for r in after.used),
+        spread=max(r.estimates.tpot.spread for r in (after, before)),
+        checks=[*checks, *named],
+        ladder=ladder,
+    )
+
+
+def side_of_rows(result: Result) -> Side:
+    """The arm by its rows alone."""
+    return Side(result.name, result.rows, result.info)
