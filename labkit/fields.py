@@ -111,6 +111,8 @@ def bad_input(error: ValidationError, schema: dict, field: str) -> BadInput:
     context = first.get("ctx", {})
     where = (*first["loc"], *context.get("at", ()))
     value = context["value"] if "value" in context else None if first["type"] == "missing" else first["input"]
+    if value is not None and any(SECRET_NAME.search(str(part)) for part in where):
+        value = "(not shown)"
     inside = where[:-1] if first["type"] == "extra_forbidden" else where
     accepted = context.get("accepted") or _accepted(_below(schema, inside), schema, first["type"] == "extra_forbidden")
     path = field

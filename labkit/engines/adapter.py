@@ -87,7 +87,8 @@ class Option:
             "sent": sent or None,
             "seen": found,
             "where": f"/server_info {self.seen}" if self.seen else None,
-            "in_effect": None if found is None else found in (wanted, value),
+            # "auto" leaves the choice to the engine: whatever it shows is right.
+            "in_effect": None if found is None or value == "auto" else found in (wanted, value),
         }
 
 
@@ -151,3 +152,12 @@ def evidence(config: "EngineConfig", server_info: Mapping[str, Any]) -> list[dic
     """For every field that is set: what was asked, what was sent and what the running engine shows for it."""
     values = [(o, config.value(o.field)) for o in adapter(config.engine).OPTIONS]
     return [o.evidence(v, server_info) for o, v in values if v is not None and v is not False and v != ()]
+
+
+def not_in_effect(config: "EngineConfig", server_info: Mapping[str, Any]) -> list[str]:
+    """A sentence for every field that the running engine shows otherwise than it was asked for."""
+    return [
+        f"{e['field']}: asked {e['asked']}, sent as {e['sent']}, but {e['where']} shows {e['seen']}"
+        for e in evidence(config, server_info)
+        if e["in_effect"] is False
+    ]

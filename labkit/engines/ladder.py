@@ -238,5 +238,11 @@ def _filled(title: str, config: EngineConfig, at: str) -> str:
 
 
 def _change(step: Step) -> str:
-    parts = [f"{name} {value}" for name, value in {**step.set, **step.env}.items()]
+    parts = [word for name, value in {**step.set, **step.env}.items() for word in _said(name, value)]
     return ", ".join([*parts, *([" ".join(step.extra_args)] if step.extra_args else [])])
+
+
+def _said(name: str, value: object) -> list[str]:
+    if isinstance(value, dict):
+        return [f"{name}.{below} {item}" for below, item in value.items()]
+    return [f"{name} {', '.join(map(str, value)) if isinstance(value, (list, tuple)) else value}"]

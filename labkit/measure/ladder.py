@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from threading import Event
 
 from labkit.engines import ladder, process
-from labkit.engines.adapter import evidence
+from labkit.engines.adapter import evidence, not_in_effect
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput, LabError
 from labkit.measure import estimates, machine, session
@@ -47,7 +47,11 @@ def climb(params: Params, writer: RunWriter, *, progress: Progress = print, canc
             progress(f"{len(kept)} of {total} requests, about {left:.0f} s left")
     if cancel is not None and cancel.is_set():
         return []
-    return table(arms, kept, seed=params.seed)
+    found = table(arms, kept, seed=params.seed)
+    for arm, line in zip(arms, found, strict=True):
+        described = next(a for a in writer.meta["arms"] if a["name"] == arm.name)
+        line["warnings"] += not_in_effect(arm.config, described["server_info"])
+    return found
 
 
 def tokenizer_of(params: Params) -> str | None:
@@ -131,14 +135,20 @@ def table(arms: list[ladder.Arm], rows: list[dict], *, seed: int = 0) -> list[di
     total     how many times faster than the first arm
     c, S      only with speculation, against the arm before (labkit.measure.estimates); S is the step
     account   bytes of a plain step and the bandwidth that the TPOT amounts to, where the model's shape is known
-    stop      the reason when this arm made TPOT worse; arms after it have above_stop true
+    stop      the reason when this arm made TPOT worse; the arms that lead on from it have above_stop true
     """
     out: list[dict] = []
     mine = {a.name: [r for r in rows if r["arm"] == a.name] for a in arms}
-    stopped = False
+    stopped: set[str | None] = set()
     for arm in arms:
         name, before = arm.name, arm.before
-        found = {"arm": name, "title": arm.title, "expect": arm.expect, "before": before, "above_stop": stopped}
+        found = {
+            "arm": name,
+            "title": arm.title,
+            "expect": arm.expect,
+            "before": before,
+            "above_stop": before in stopped,
+        }
         found |= estimates.summarise(mine[name], seed=seed)
         step = estimates.compare(mine[name], mine[before], seed=seed) if before else None
         total = estimates.compare(mine[name], mine[out[0]["arm"]], seed=seed) if before else None
@@ -147,7 +157,8 @@ def table(arms: list[ladder.Arm], rows: list[dict], *, seed: int = 0) -> list[di
         found["c"], found["S"] = (step.cost.as_dict(), step.speedup.as_dict()) if drafts else (None, None)
         found["account"] = account(arm.config, mine[name])
         found["stop"] = _stop(found, before)
-        stopped = stopped or found["stop"] is not None
+        if found["stop"] or found["above_stop"]:
+            stopped.add(name)
         out.append(found)
     return out
 

@@ -8,7 +8,7 @@ import plotly.graph_objects as go
 
 from labkit import catalog
 from labkit.engines import ladder
-from labkit.engines.adapter import options
+from labkit.engines.adapter import not_in_effect, options
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
 from labkit.evidence import Evidence
@@ -213,7 +213,9 @@ class Experiment:
 
     def warnings(self, results: Mapping[str, Result]) -> list[str]:
         """Why single results may not be trusted, and which comparisons cross two moments of the machine."""
-        return [*(f"{r.name}: {w}" for r in results.values() if r.used for w in r.warnings), *_apart(results)]
+        used = [r for r in results.values() if r.used]
+        doubts = [f"{r.name}: {w}" for r in used for w in (*r.warnings, *not_in_effect(r.arm.config, r.info))]
+        return [*doubts, *_apart(results)]
 
     def parameters(self) -> dict:
         """The notebook's parameters at the present values: what papermill needs to measure this again."""

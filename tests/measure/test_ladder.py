@@ -1,6 +1,7 @@
 """The ladder's table from rows: ratios over pairs, c and a, the bytes beside it, and when it stops."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -99,6 +100,12 @@ def test_a_longer_ladder_is_predicted_longer_and_a_gpus_start_counts(tmp_path):
     assert seconds(repeats=20, output_tokens=512) > 3 * seconds(repeats=4, output_tokens=512)
     gpu = {"engine": {"engine": "sglang", "model": "ling-3.0-flash"}, "prompt_tokens": 4096, "output_tokens": 64}
     assert seconds(**gpu) > 8 * 60  # four arms, each started twice
+
+
+def test_a_branch_from_below_the_stop_is_not_above_it():
+    beside = replace(ARMS[2], before="baseline")
+    measured = rows("baseline", 3e-3) + rows("kernels", 3.3e-3) + rows("fp8-head", 2.4e-3)
+    assert [r["above_stop"] for r in table([*ARMS[:2], beside], measured)] == [False, False, False]
 
 
 def test_an_arm_is_compared_with_the_one_that_it_changes_or_the_nearest_that_was_measured():

@@ -11,11 +11,17 @@ from labkit.params import Params
 from labkit.records import RunWriter, read_run
 
 
+class Seen(list):
+    """What was started and stopped, in order; shown: more fields of the engines' descriptions."""
+
+    shown: dict = {}
+
+
 @pytest.fixture
 def starts(server, wire, monkeypatch):
     """Replaces starting an engine by pointing at the scripted server; says what was started and stopped, in order."""
     server.script = [wire.head + wire.chunk(wire.event(1)), 0.01, wire.chunk(wire.event(9, finish="length")) + wire.end]
-    seen = []
+    seen = Seen()
 
     @contextmanager
     def start(config, run_dir, *, beside, cancel):
@@ -24,7 +30,7 @@ def starts(server, wire, monkeypatch):
         yield SimpleNamespace(
             url=server.url,
             api_key=None,
-            server_info=lambda: {"moe_runner_backend": name},
+            server_info=lambda: {"moe_runner_backend": name, **seen.shown},
             launch_record=lambda: {"argv": [name]},
             failure=lambda: None,
         )
@@ -62,6 +68,11 @@ def test_in_turn(starts, tmp_path):
     assert [r["tpot_s"]["repeats"] for r in found] == [5, 5]
     arms = read_run(tmp_path / "r").meta["arms"]
     assert {a["name"]: a["launch"]["argv"] for a in arms} == {"baseline": [fi], "kernels": [hm]}
+    # What was asked, what was sent and what the engine shows, for every field that is set.
+    tuned = next(a for a in arms if a["name"] == "kernels")
+    (moe,) = [o for o in tuned["options"] if o["field"] == "moe_runner_backend"]
+    assert (moe["asked"], moe["sent"], moe["seen"], moe["in_effect"]) == (hm, f"--moe-runner-backend {hm}", hm, True)
+    assert (tuned["expect"], tuned["before"]) == ("same bytes, better kernels", "baseline")
 
 
 def test_together(starts, tmp_path):
@@ -71,3 +82,11 @@ def test_together(starts, tmp_path):
     assert starts == ["+generic", "+jit", "-jit", "-generic"]
     rows = [r for r in read_run(tmp_path / "r").rows if r["status"] == "ok"]
     assert [r["arm"] for r in rows] == ["baseline", "kernels", "kernels", "baseline"]
+
+
+def test_an_option_that_is_not_in_effect_is_a_warning(starts, tmp_path):
+    plan = params(EngineConfig(threads=2), repeats=2, only=("baseline",))
+    starts.shown = {"threads": 1}
+    with RunWriter(tmp_path / "r", plan.as_dict()) as writer:
+        (line,) = climb.climb(plan, writer, progress=lambda text: None)
+    assert "threads: asked 2, sent as --threads 2, but /server_info threads shows 1" in line["warnings"]

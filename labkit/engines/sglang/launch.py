@@ -71,6 +71,7 @@ OPTIONS = (
         "number format of the KV cache",
         choices=tuple(_KV.split()),
         seen="kv_cache_dtype",
+        shown_as={"bf16": "bfloat16"},
     ),
     Option("enable_fp32_lm_head", "--enable-fp32-lm-head", "logits in FP32", seen="enable_fp32_lm_head"),
     # An environment variable for labkit's plugin: the release has no flag for it, and /server_info no field.
