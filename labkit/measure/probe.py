@@ -82,8 +82,9 @@ def probe(threads: int = 1, *, fresh: bool = False) -> Probe:
     if kept and (kept.clock, kept.bytes_s) > (found.clock, found.bytes_s):  # "wall" is above "cpu"
         return kept
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         disk.write_json(path, asdict(found), "the bandwidth was measured, and will be again next time")
-    except disk.NoRoom as e:  # a figure is a figure, also where it cannot be kept
+    except (OSError, disk.NoRoom) as e:  # a figure is a figure, also where it cannot be kept
         print(f"labkit: {e}", file=sys.stderr)
     return found
 
