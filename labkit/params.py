@@ -10,6 +10,7 @@ from labkit.errors import BadInput
 from labkit.fields import Model, Text, list_of, real, whole
 
 COMMON, NOTEBOOKS = "common", "notebooks"  # the two sections of a params file
+ROOT = "LABKIT_ROOT"  # the variable with the folder that relative paths in a notebook's parameters count from
 
 
 class Params(Model):

@@ -8,6 +8,7 @@ import nbformat
 
 from labkit.batch import schema
 from labkit.errors import BadInput
+from labkit.params import COMMON, NOTEBOOKS
 
 MAGIC = ("%", "!", "?")
 
@@ -18,19 +19,19 @@ def check(notebooks: list[Path], given: dict[str, object], over: dict[str, objec
     known = {n: schema.parameters_of(n) for n in notebooks}
     for name, value in over.items():
         if not any(name in have for have in known.values()):
-            accepted = sorted(set().union(*known.values()))
+            accepted = sorted(set().union(*known.values()) - {COMMON, NOTEBOOKS})
             raise BadInput(name, value, f"a parameter of {', '.join(n.stem for n in notebooks)}: {', '.join(accepted)}")
-    sections = given.get("notebooks") or {}
+    sections = given.get(NOTEBOOKS) or {}
     there = {path.stem for n in notebooks for path in n.parent.glob("*.ipynb")}
     for name, own in sections.items() if isinstance(sections, dict) else ():
         if name not in there:
             numbered = sorted(s for s in there if s[:2].isdigit()) or sorted(there)
-            raise BadInput(f"notebooks.{name}", own, "a section for one of " + ", ".join(numbered))
+            raise BadInput(f"{NOTEBOOKS}.{name}", own, "a section for one of " + ", ".join(numbered))
     for notebook in notebooks:
         unread = unread_in(notebook)
-        for name in {**schema.for_notebook(notebook, given), **over}:
+        for name, value in {**schema.for_notebook(notebook, given), **over}.items():
             if name in unread:
-                raise BadInput(f"{notebook.stem}: {name}", {**given, **over}.get(name), unread[name])
+                raise BadInput(f"{notebook.stem}: {name}", value, unread[name])
 
 
 def unread_in(notebook: Path) -> dict[str, str]:

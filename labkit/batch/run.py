@@ -18,6 +18,7 @@ from labkit import disk
 from labkit.batch import reach, schema, watch
 from labkit.engines import turn
 from labkit.errors import BadInput, LabError
+from labkit.params import ROOT
 from labkit.report import html as report
 
 CELL_TIMEOUT_S = 3600
@@ -87,7 +88,7 @@ def run(
     at most wait_s seconds (labkit.engines.turn.Busy). Records land in `records/` of the run's directory; paths in
     parameters count from the working directory, as they do for every other command.
     """
-    names = schema.unknown(notebooks, {**given, **(over or {})})
+    names = schema.unknown(notebooks, given)
     if names:
         raise BadInput("params", names[0], "a parameter of the lab or of " + ", ".join(n.stem for n in notebooks))
     reach.check(notebooks, given, over or {})
@@ -125,7 +126,7 @@ def _fresh(parent: Path, name: str) -> Path:
 def _headless(deaths: Path, wait_s: float) -> Iterator[None]:
     """Kernels inherit this: no person is watching, also when this runs in a terminal of JupyterLab; and where to say
     what died beside the last cell (labkit.batch.watch)."""
-    ours = {"LABKIT_LIVE": "0", watch.FILE: str(deaths.resolve()), turn.VARIABLE: str(wait_s)}
+    ours = {"LABKIT_LIVE": "0", ROOT: os.getcwd(), watch.FILE: str(deaths.resolve()), turn.VARIABLE: str(wait_s)}
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     try:

@@ -5,6 +5,7 @@ A parameters cell holds lines such as `repeats: int = 5  # measured passes`. The
 
 import ast
 import io
+import re
 import tokenize
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import nbformat
 
 from labkit.errors import BadInput
 from labkit.fields import Flag, check, list_of, real, whole
-from labkit.params import NOTEBOOKS, Params, common
+from labkit.params import COMMON, NOTEBOOKS, Params, common
 
 _WIDE = 10**15
 _KINDS = {
@@ -66,7 +67,7 @@ def parameters_of(notebook: Path) -> dict[str, Parameter]:
         if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name) or line.value is None:
             raise BadInput(notebook.name, ast.unparse(line), "only lines such as `repeats: int = 5` in this cell")
         name = line.target.id
-        kinds = [part.strip().split("[")[0] for part in ast.unparse(line.annotation).split("|")]
+        kinds = _kinds(line.annotation)
         kind = next((k for k in kinds if k in _KINDS), None)
         if kind is None:
             raise BadInput(f"{notebook.name}: {name}", ast.unparse(line.annotation), "a type of " + ", ".join(_KINDS))
@@ -74,6 +75,15 @@ def parameters_of(notebook: Path) -> dict[str, Parameter]:
             name, kind, "None" in kinds, ast.literal_eval(line.value), remarks.get(line.end_lineno, "")
         )
     return out
+
+
+def _kinds(annotation: ast.expr) -> list[str]:
+    """["int", "None"] of `int | None` and of "Optional[int]". The notebooks have the latter: papermill knows no
+    `|` and would warn of an unknown parameter."""
+    text = annotation.value if isinstance(annotation, ast.Constant) else ast.unparse(annotation)
+    inner = re.fullmatch(r"Optional\[(.+)\]", str(text))
+    parts = [inner[1], "None"] if inner else str(text).split("|")
+    return [part.strip().split("[")[0] for part in parts]
 
 
 def check_values(notebook: Path, given: dict[str, object]) -> dict[str, object]:
@@ -102,7 +112,10 @@ def for_notebook(notebook: Path, given: dict[str, object]) -> dict[str, object]:
     for name, value in own.items():
         if name not in names:
             raise BadInput(f"notebooks.{notebook.stem}.{name}", value, "one of " + ", ".join(names))
-    return {**common(given), **own}
+    values = {**common(given), **own}
+    # What the lab knows and this notebook does not ask for by name (a tokenizer, a time limit) reaches it as common.
+    rest = {name: values.pop(name) for name in list(values) if name not in names and name in Params.model_fields}
+    return values | ({COMMON: rest} if rest and {COMMON, "engine"} <= set(names) else {})
 
 
 def unknown(notebooks: list[Path], given: dict[str, object]) -> list[str]:

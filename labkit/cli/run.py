@@ -26,11 +26,11 @@ def main(args: argparse.Namespace) -> int:
     import yaml
 
     from labkit.batch import run as runner
-    from labkit.params import read_yaml
+    from labkit.params import common, read_yaml
 
     given = read_yaml(Path(args.params)) if args.params else {}
     over = {name: yaml.safe_load(value) for name, value in args.set}
-    out_dir = Path(str({**given, **over}.get("out_dir", "outputs")))
+    out_dir = Path(str({**common(given), **over}.get("out_dir", "outputs")))
     notebooks = runner.find(args.notebooks, Path(args.folder))
     done = runner.run(notebooks, given, out_dir, over=over, cell_timeout_s=args.timeout, wait_s=args.wait)
     if args.json:
