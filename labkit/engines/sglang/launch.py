@@ -30,91 +30,44 @@ PHASES = [
 ]
 
 
-# Flags and choices of the released 0.5.23; `choices` stays open where a plugin or a build may bring more.
+def _flag(name: str, help: str, low=None, high=None, *, choices: str = "", field: str = "", **more) -> Option:
+    """A field whose flag and whose key in /server_info are both SGLang's own name for it."""
+    flag = "--" + name.replace("_", "-")
+    return Option(field or name, flag, help, low, high, tuple(choices.split()), seen=name, **more)
+
+
+# Names and choices of the released 0.5.23.
 _MOE = (
     "auto deep_gemm triton triton_kernel flashinfer_trtllm flashinfer_trtllm_routed flashinfer_cutlass "
     "flashinfer_mxfp4 flashinfer_cutedsl cutlass aiter marlin humming"
 )
 _KV = "auto fp8_e5m2 fp8_e4m3 bf16 bfloat16 fp4_e2m1"
-_SPECULATIVE = "EAGLE EAGLE3 NEXTN STANDALONE NGRAM DFLASH"
+_ALGORITHMS = "EAGLE EAGLE3 NEXTN STANDALONE NGRAM DFLASH"
+_TOKENS = "tokens that one verify step checks, the root included"
 OPTIONS = (
-    Option("model", "--model-path", "checkpoint folder or hub id", seen="model_path"),
-    Option("seed", "--random-seed", "seed of sampling", 0, 2**31 - 1, seen="random_seed"),
-    Option("load_format", "--load-format", "how weights are read; dummy makes them up", seen="load_format"),
-    Option(
-        "context_length",
-        "--context-length",
-        "tokens of context that a request may have",
-        64,
-        1 << 24,
-        seen="context_length",
-    ),
-    Option(
-        "mem_fraction_static",
-        "--mem-fraction-static",
-        "share of the memory for weights and KV cache",
-        0.05,
-        0.99,
-        seen="mem_fraction_static",
-    ),
-    Option(
-        "moe_runner_backend",
-        "--moe-runner-backend",
-        "expert kernels",
-        choices=tuple(_MOE.split()),
-        seen="moe_runner_backend",
-    ),
-    Option("attention_backend", "--attention-backend", "attention kernels", seen="attention_backend"),
-    Option(
-        "kv_cache_dtype",
-        "--kv-cache-dtype",
-        "number format of the KV cache",
-        choices=tuple(_KV.split()),
-        seen="kv_cache_dtype",
-        shown_as={"bf16": "bfloat16"},
-    ),
-    Option("enable_fp32_lm_head", "--enable-fp32-lm-head", "logits in FP32", seen="enable_fp32_lm_head"),
+    _flag("model_path", "checkpoint folder or hub id", field="model"),
+    _flag("random_seed", "seed of sampling", 0, 2**31 - 1, field="seed"),
+    _flag("load_format", "how weights are read; dummy makes them up"),
+    _flag("context_length", "tokens of context that a request may have", 64, 1 << 24),
+    _flag("mem_fraction_static", "share of the memory for weights and KV cache", 0.05, 0.99),
+    _flag("moe_runner_backend", "expert kernels", choices=_MOE),
+    _flag("attention_backend", "attention kernels"),
+    _flag("kv_cache_dtype", "number format of the KV cache", choices=_KV, shown_as={"bf16": "bfloat16"}),
+    _flag("enable_fp32_lm_head", "logits in FP32"),
     # An environment variable for labkit's plugin: the release has no flag for it, and /server_info no field.
     Option("fp8_lm_head", "SGLANG_ENABLE_FP8_LM_HEAD", "LM head in FP8 (e4m3, a scale per row)"),
-    Option(
-        "speculative.algorithm",
-        "--speculative-algorithm",
+    _flag(
+        "speculative_algorithm",
         "how drafts are made",
-        choices=tuple(_SPECULATIVE.split()),
-        seen="speculative_algorithm",
+        choices=_ALGORITHMS,
+        field="speculative.algorithm",
         shown_as={"NEXTN": "EAGLE"},
     ),
-    Option(
-        "speculative.steps", "--speculative-num-steps", "draft steps in a round", 1, 16, seen="speculative_num_steps"
-    ),
-    Option(
-        "speculative.topk",
-        "--speculative-eagle-topk",
-        "branches kept at each draft step; 1 is a chain",
-        1,
-        8,
-        seen="speculative_eagle_topk",
-    ),
-    Option(
-        "speculative.draft_tokens",
-        "--speculative-num-draft-tokens",
-        "tokens that one verify step checks, the root included",
-        2,
-        64,
-        seen="speculative_num_draft_tokens",
-    ),
-    Option(
-        "speculative.draft_model_path",
-        "--speculative-draft-model-path",
-        "the draft's own weights",
-        seen="speculative_draft_model_path",
-    ),
-    Option(
-        "speculative.token_map",
-        "--speculative-token-map",
-        "file of the tokens that a draft may propose",
-        seen="speculative_token_map",
-    ),
+    _flag("speculative_num_steps", "draft steps in a round", 1, 16, field="speculative.steps"),
+    _flag("speculative_eagle_topk", "branches kept at each draft step; 1 is a chain", 1, 8, field="speculative.topk"),
+    _flag("speculative_num_draft_tokens", _TOKENS, 2, 64, field="speculative.draft_tokens"),
+    _flag("speculative_draft_model_path", "the draft's own weights", field="speculative.draft_model_path"),
+    _flag("speculative_token_map", "file of the tokens that a draft may propose", field="speculative.token_map"),
     Option("simulate_acc_len", "SGLANG_SIMULATE_ACC_LEN", "mean accept length to force", 1, 64),
 )
 # These draft with weights of their own; the others with the model's NEXTN layer or with none.
