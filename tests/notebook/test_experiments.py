@@ -223,6 +223,34 @@ def test_chains_always_verify_one_more_than_they_draft(parameters):
     assert [a.name for a in e.sweep()][:4] == ["plain", "mtp 1/1/2", "mtp 2/1/3", "mtp 3/1/4"]
 
 
+def test_settings_engine_section_and_titles_say_one_thing(parameters):
+    """A YAML file that asked for one draft step once built an arm of three, titled so."""
+    one = {"engine": "pocket", "speculative": {"steps": 1, "topk": 1, "draft_tokens": 2}}
+    base = {**parameters, "engine": {**parameters["engine"], **one}, "longest": 2}
+    plain, drafting = make(Mtp, base).arms()
+    assert plain.config.speculative is None and drafting.config.speculative.steps == 1
+    assert (drafting.name, drafting.title) == ("mtp 1/1/2", "1 draft step, chain, 2 tokens verified")
+    # What is given beside it wins, and the tokens follow.
+    assert make(Mtp, base, steps=5).arms()[1].name == "mtp 5/1/6"
+    assert make(Mtp, base, topk=4, steps=8).draft().draft_tokens == 16  # the engine's most
+    for bad, field in (({"steps": 9}, "steps"), ({"topk": 5}, "topk"), ({"arm": "kernels"}, "arm")):
+        with pytest.raises(BadInput, match=f"^{field}: got"):
+            make(Mtp, base, **bad)
+
+
+def test_a_notebook_is_about_the_arm_that_is_asked_for(parameters):
+    arms = [
+        {"name": "one", "set": {"moe_runner_backend": "jit"}},
+        {"name": "two", "expect": "same bytes, better kernels", "set": {"threads": 2}},
+        {"name": "small", "from": "one", "expect": "fewer bytes", "set": {"fp8_lm_head": True}},
+    ]
+    assert [a.name for a in make(Kernels, parameters, arms=arms).arms()] == ["one", "two"]
+    assert [a.name for a in make(Kernels, parameters, arms=arms, arm="small").arms()] == ["one", "small"]
+    assert [a.name for a in make(Baseline, parameters, arms=arms, arm="two").arms()] == ["two"]
+    with pytest.raises(BadInput, match='an arm that expects "a > c"'):
+        make(Mtp, parameters, arms=arms)
+
+
 def test_cost_yield_and_speed_up_hang_together(parameters):
     from labkit.measure.results import cost, speedup
 

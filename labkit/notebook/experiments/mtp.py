@@ -53,7 +53,8 @@ class Mtp(Experiment):
         own = checked([s for s in self._engine_settings() if s.name in own], own)
         moved = any(own[n] != getattr(spec, n) for n in ("steps", "topk") if n in own)
         if moved and given.get("draft_tokens") is None:
-            own["draft_tokens"] = _of(spec, {**own, "draft_tokens": None}).largest
+            most = int(options(self.params.engine.engine)["speculative.draft_tokens"].high)
+            own["draft_tokens"] = min(most, _of(spec, {**own, "draft_tokens": None}).largest)
         self._with(_of(spec, own))
         longest = self._steps_limit if given.get("longest") is None else given["longest"]
         return {**own, "longest": longest} if "steps" in own else own
