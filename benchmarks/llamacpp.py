@@ -20,12 +20,12 @@ import argparse
 import contextlib
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from labkit import waits
 from labkit.engines import ladder
 from labkit.engines.config import EngineConfig
 from labkit.errors import LabError
@@ -100,8 +100,8 @@ def pocket_step_bytes(config: dict, engine: EngineConfig) -> float:
 def version(binary: Path) -> str:
     """What the binary says it is."""
     try:
-        said = subprocess.run([str(binary), "--version"], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        said = waits.run([str(binary), "--version"], what=f"{binary} to say its version", timeout_s=30.0)
+    except (OSError, waits.TookTooLong) as error:
         raise LabError(f"llama-server: {binary} does not run ({error})") from None
     lines = (said.stderr + said.stdout).strip().splitlines()
     return lines[0] if lines else "unknown"

@@ -17,13 +17,13 @@ import json
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from labkit import waits
 from labkit.errors import LabError
 from labkit.pocket.options import SHIPPED_WEIGHTS
 
@@ -32,6 +32,7 @@ from .common import Paired, existing, machine, run, whole
 
 TOOL = "llama-benchy"
 SENTENCE = "Mia has 12 apples and buys 7 more. She gives 5 apples to Tom, so 14 apples are left. "
+TOOL_S = 3600.0  # for all of its rounds and ours between them
 AGREE = 0.02  # the two clients should see the same TPOT to within this
 BODY = {"temperature": 0, "ignore_eos": True, "skip_special_tokens": False}
 
@@ -124,7 +125,7 @@ def run_tool(tool: Path, args: argparse.Namespace, model: Path, url: str, book: 
     for key, value in BODY.items():
         argv += ["--extra-body", f"{key}={json.dumps(value)}"]
     env = os.environ | {"HOME": str(folder), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(argv, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = waits.run(argv, what=TOOL, timeout_s=TOOL_S, env=env)
     if done.returncode or not saved.exists():
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()] or ["no output"]
         said = next((line for line in lines if "HTTP" in line or "rror" in line or "failed" in line), lines[-1])
@@ -172,7 +173,7 @@ def text_server(text: str) -> Iterator[str]:
             yield f"http://127.0.0.1:{server.server_address[1]}/text"
         finally:
             server.shutdown()
-            thread.join()
+            thread.join(5.0)
 
 
 def show(result: dict) -> str:

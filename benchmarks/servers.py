@@ -65,11 +65,11 @@ def _wait(name: str, child: subprocess.Popen, log: Path, ready: re.Pattern) -> r
 
 
 def _end(child: subprocess.Popen) -> None:
-    for number, patience in ((signal.SIGTERM, END_S), (signal.SIGKILL, None)):
+    for number in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, number)
         try:
-            child.wait(patience)
+            child.wait(END_S)
             return
         except subprocess.TimeoutExpired:
             pass

@@ -46,7 +46,13 @@ class Deadline:
 
 
 def run(
-    argv: Sequence[str], *, what: str, timeout_s: float, merged: bool = False, cwd: str | os.PathLike | None = None
+    argv: Sequence[str],
+    *,
+    what: str,
+    timeout_s: float,
+    merged: bool = False,
+    cwd: str | os.PathLike | None = None,
+    env: dict[str, str] | None = None,
 ) -> subprocess.CompletedProcess:
     """Run a program to its end: CompletedProcess with its text, whatever its exit code; `merged`: stderr inside stdout.
 
@@ -62,6 +68,7 @@ def run(
         errors="replace",
         start_new_session=True,
         cwd=cwd,
+        env=env,
     )
     _running.add(child)
     try:

@@ -7,13 +7,13 @@ measured on idle CPUs and is stopped. Rows go to one run directory per load, on 
 
 import argparse
 import json
-import subprocess
 import sys
 import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from labkit import waits
 from labkit.engines import ladder, process
 from labkit.engines.config import EngineConfig
 from labkit.engines.sglang.gpu import smi
@@ -165,9 +165,9 @@ class Campaign:
             return
         command = [sys.executable, "-m", "labkit.engines.sglang.gpu"]
         try:
-            got = subprocess.run(command, capture_output=True, text=True, timeout=90)
+            got = waits.run(command, what="the GPU's bandwidth probe", timeout_s=90.0)
             found = json.loads(got.stdout) if got.returncode == 0 else {"error": got.stderr[-500:]}
-        except (subprocess.TimeoutExpired, ValueError) as e:
+        except (waits.TookTooLong, ValueError) as e:
             found = {"error": str(e)}
         say(f"gpu: {found}")
         for writer in self.writers.values():

@@ -10,11 +10,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from labkit import waits
 from labkit.errors import BadInput
 from labkit.pocket import binding
 from labkit.pocket.options import Options
 
 log = logging.getLogger("pocket")
+FREE_S = 60.0  # for a request to end before anything else is done with the model: it is to be cancelled first
+LONGEST_S = 24 * 3600.0  # of one request, and of the wait behind others that were started before it
 FINISH = {0: None, 1: "stop", 2: "length", 3: "abort", 4: "error"}
 
 
@@ -135,7 +138,7 @@ class Generation:
     def drain(self) -> None:
         self._request.signal.drain()
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: float) -> bool:
         """Block until new tokens or the end (True), or until `timeout` seconds have passed (False)."""
         if self.done:
             return True
@@ -144,7 +147,7 @@ class Generation:
             self.drain()
         return bool(ready)
 
-    def join(self, timeout: float | None = None) -> "Stats":
+    def join(self, timeout: float) -> "Stats":
         """Wait for the end and return the statistics; TimeoutError when it does not come in time."""
         self._thread.join(timeout)
         if self._thread.is_alive():
@@ -262,13 +265,17 @@ class Engine:
             request, self._kernels.library, lambda: self._serve(request), simulated=self.options.simulate_acc_len != -1
         )
 
+    def _free(self, timeout_s: float = FREE_S):
+        """Have the model to oneself. Raises TookTooLong."""
+        return waits.holding(self._busy, "the running request to end", timeout_s)
+
     def _serve(self, request: "binding.Request") -> None:
-        with self._busy:
+        with self._free(LONGEST_S):
             self._model.generate(request)
 
     def record_experts(self, on: bool) -> None:
         """Start (clearing the counts) or stop counting which experts are chosen."""
-        with self._busy:
+        with self._free():
             self._model.record_experts(on)
 
     def dump_experts(self) -> dict:
@@ -277,17 +284,17 @@ class Engine:
         {"layers": [...], "counts": [[E] of each MoE layer], "distinct": [of each MoE layer {tokens in the pass:
         [passes, distinct experts of all of them together]}]}
         """
-        with self._busy:
+        with self._free():
             return self._model.dump_experts()
 
     def stream(self, size: int, rounds: int) -> float:
         """Seconds that reading `size` bytes of the arena takes, `rounds` times over, and doing nothing with them."""
-        with self._busy:
+        with self._free():
             return self._model.stream(min(size, self._arena.stride), rounds)
 
     def close(self) -> None:
-        """Free the arena and the model's state; waits for a running request (cancel it first)."""
-        with self._busy:
+        """Free the arena and the model's state; waits for a running request (cancel it first). Raises TookTooLong."""
+        with self._free():
             if not self._closed:
                 self._closed = True
                 self._model.close()

@@ -18,6 +18,7 @@ from labkit.errors import BadInput, LabError
 from labkit.pocket import faults
 from labkit.pocket import options as engine_options
 from labkit.pocket.options import Options
+from labkit.waits import TookTooLong
 
 log = logging.getLogger("pocket")
 PARENT_POLL_S = 0.1
@@ -138,7 +139,10 @@ def _run(args, options: Options, key: str | None, listener: socket.socket, make_
         )
         asyncio.run(_listen(app.build(handlers, key), queue, listener, _url(host, port), getattr(args, "json", False)))
     finally:
-        engine.close()
+        try:
+            engine.close()
+        except TookTooLong as e:
+            log.error("%s", e)
     return 0
 
 
@@ -160,6 +164,8 @@ def proof_lines(options: Options, described: Mapping) -> list[str]:
 async def _listen(app, queue, listener: socket.socket, url: str, as_json: bool) -> None:
     import uvicorn
 
+    from labkit.pocket.http.connection import Connection
+
     class Server(uvicorn.Server):
         @contextlib.contextmanager
         def capture_signals(self):  # the loop's own handlers below do it
@@ -175,6 +181,7 @@ async def _listen(app, queue, listener: socket.socket, url: str, as_json: bool) 
 
     config = uvicorn.Config(
         app,
+        http=Connection,
         log_config=None,
         access_log=False,
         lifespan="off",

@@ -4,8 +4,9 @@ Needs torch, which labkit itself does not: nothing imports this module.
 """
 
 import json
-import subprocess
 import sys
+
+from labkit import waits
 
 COPY_BYTES = 4 << 30
 REPEATS = 20
@@ -60,9 +61,10 @@ def smi() -> dict:
     )
     command = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
-        out = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
+        done = waits.run(command, what="nvidia-smi", timeout_s=20.0)
+    except (OSError, waits.TookTooLong):
         return {}
+    out = "" if done.returncode else done.stdout
     return dict(zip(fields, [v.strip() for v in out.splitlines()[0].split(",")], strict=False)) if out else {}
 
 

@@ -64,10 +64,14 @@ class Handlers:
         """One token, through the same queue as everybody else's."""
         sampling = Sampling(temperature=0.0, max_new_tokens=1, ignore_eos=True, stop_token_ids=(), seed=0)
         job = protocol.Job(prompt=[0], sampling=sampling, rid="health")
-        async with self.queue.turn(protocol.Batch((job,))) as turn, self.queue.run(turn, job) as run:
-            while await run.next() is not None:
-                pass
-        return Response(status_code=200 if run.ids else 503)
+
+        async def work():
+            async with self.queue.turn(protocol.Batch((job,))) as turn, self.queue.run(turn, job) as run:
+                while await run.next() is not None:
+                    pass
+            return Response(status_code=200 if run.ids else 503)
+
+        return await responses.while_connected(request.receive, work())
 
     # -- administration
 
@@ -148,17 +152,21 @@ class Handlers:
 
     async def start_experts(self, request: Request) -> Response:
         """Start counting which experts are chosen."""
-        await self.queue.between(lambda: self.queue.engine.record_experts(True))
+        await self._between(request, lambda: self.queue.engine.record_experts(True))
         return PlainTextResponse("Start recording the expert distribution.\n")
 
     async def stop_experts(self, request: Request) -> Response:
         """Stop counting."""
-        await self.queue.between(lambda: self.queue.engine.record_experts(False))
+        await self._between(request, lambda: self.queue.engine.record_experts(False))
         return PlainTextResponse("Stop recording the expert distribution.\n")
 
     async def dump_experts(self, request: Request) -> Response:
         """SGLang writes a file beside the server; this engine answers with the counts themselves."""
-        return JSONResponse(await self.queue.between(self.queue.engine.dump_experts))
+        return JSONResponse(await self._between(request, self.queue.engine.dump_experts))
+
+    async def _between(self, request: Request, action):
+        """`action`'s result, once its turn comes; a client that hangs up gives its turn up."""
+        return await responses.while_connected(request.receive, self.queue.between(action))
 
     async def openapi(self, request: Request) -> Response:
         """This list."""

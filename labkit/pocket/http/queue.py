@@ -104,7 +104,9 @@ class RequestQueue:
         try:
             yield run
         finally:
-            await run.close()
+            if not await run.close():
+                log.error("the decode loop does not come back: no more requests are taken; restart the server")
+                self.close()
             self.metrics.observe(run)
             _report(run)
             self.running = None

@@ -147,8 +147,9 @@ class Events(Response):
                                     started = True
                                 if data:
                                     await send({"type": "http.response.body", "body": data, "more_body": True})
+            async with asyncio.timeout(SEND_S):
+                await send({"type": "http.response.body", "body": self._end() + DONE, "more_body": False})
         except TimeoutError:  # as good as gone: whoever reads nothing must not keep the others waiting
             raise Gone from None
         except REFUSALS as e:  # only the queue raises these, before the first piece
             return await refusal(scope["path"], e)(scope, receive, send)
-        await send({"type": "http.response.body", "body": self._end() + DONE, "more_body": False})

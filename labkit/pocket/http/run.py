@@ -1,13 +1,17 @@
 """One request inside the engine: tokens as they come, their text, and what is reported of them."""
 
 import asyncio
+import contextlib
 import math
 import time
 from typing import Any, NamedTuple
 
+from labkit.pocket.engine import LONGEST_S
 from labkit.pocket.http.stops import Stops
 from labkit.pocket.protocol import Job
 from labkit.pocket.tokenizer import Detokenizer, Tokenizer
+
+CLOSE_S = 60  # for a cancelled request to end: one pass over the weights, seconds on the slowest machine
 
 
 class Piece(NamedTuple):
@@ -44,7 +48,7 @@ class Run:
         self._loop = asyncio.get_running_loop()
         self._fd, self._watching = generation.fileno(), False
         self._pace, self._last = pace, 0.0  # _last: loop time of the last piece
-        end = self._loop.run_in_executor(None, generation.join)
+        end = self._loop.run_in_executor(None, generation.join, LONGEST_S)
         end.add_done_callback(lambda _: self._wake.set())
 
     def _watch(self, on: bool) -> None:
@@ -130,18 +134,19 @@ class Run:
     def _end(self, reason: dict[str, Any]) -> None:
         self.finish, self.ended = reason, time.perf_counter()
 
-    async def close(self) -> None:
-        """Cancel if still running, and return only once the engine is free again."""
+    async def close(self) -> bool:
+        """Cancel if still running, and return once the engine is free again: True, or False when it does not come."""
         self.generation.cancel()
-        try:
-            self._watch(False)
-            while True:
-                self._wake.clear()
-                if self.generation.done:
-                    break
-                await self._wake.wait()
-        finally:
-            self._watch(False)
+        self._watch(False)
+        # Second by second: a process that was stopped and goes on has not waited in between.
+        for _ in range(CLOSE_S):
+            self._wake.clear()
+            if self.generation.done:
+                return True
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._wake.wait()
+        return self.generation.done
 
     # -- what is reported
 

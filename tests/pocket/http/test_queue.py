@@ -143,3 +143,13 @@ def test_a_full_queue_answers_429(start):
             assert refused.status_code == 429 and "queue" in refused.json()["error"]["message"]
     waiting.join(240)
     server.stop()
+
+
+def test_a_health_check_that_leaves_is_forgotten(slow_server):
+    with httpx.stream("POST", slow_server.url + "/generate", json=LONG | {"stream": True}, timeout=240) as response:
+        chunks = response.iter_raw()  # kept: the stream is closed with its iterator
+        next(chunks)
+        with pytest.raises(httpx.TimeoutException):
+            slow_server.get("/health_generate", timeout=0.5)
+        until(lambda: metric(slow_server, "num_queue_reqs") == 0)
+        assert metric(slow_server, "num_running_reqs") == 1

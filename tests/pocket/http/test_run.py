@@ -8,8 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from labkit.pocket.engine import Sampling
+from labkit.pocket.http import run as run_module
+from labkit.pocket.http.queue import Closed, RequestQueue
 from labkit.pocket.http.run import Run
-from labkit.pocket.protocol import Job
+from labkit.pocket.protocol import Batch, Job
 from labkit.pocket.tokenizer import Tokenizer
 
 
@@ -199,3 +201,33 @@ def test_a_slow_engine_is_watched_again_after_the_pace(tokenizer):
         return await asyncio.wait_for(run.next(), 60)
 
     assert run(tokenizer, script, pace=0.01).ids == [21]
+
+
+class Stuck(Scripted):
+    """A decode loop that hears no cancel."""
+
+    def cancel(self):
+        self.cancelled = True
+
+
+def test_a_decode_loop_that_does_not_come_back_ends_the_service_in_words(tokenizer, monkeypatch, caplog):
+    monkeypatch.setattr(run_module, "CLOSE_S", 1)
+    stuck = Stuck()
+    batch = Batch((Job(prompt=[1, 2], sampling=Sampling(max_new_tokens=50)),))
+
+    async def main():
+        engine = SimpleNamespace(start=lambda *_: stuck, eos_token_ids=())
+        queue = RequestQueue(engine, tokenizer, "m", seed=1, longest=4, pace=0.0)
+        try:
+            async with asyncio.timeout(60), queue.turn(batch) as turn, queue.run(turn, batch.jobs[0]):
+                pass
+            with pytest.raises(Closed):
+                async with queue.turn(batch):
+                    pass
+        finally:
+            stuck.give(reason="abort")  # its thread is waited for
+        return queue
+
+    queue = asyncio.run(main())
+    assert stuck.cancelled and queue.closed and not queue.busy
+    assert "does not come back" in caplog.text
