@@ -91,7 +91,7 @@ def _burning() -> Iterator[None]:
         yield
     finally:
         burner.kill()
-        burner.wait()
+        burner.wait(60.0)
 
 
 def _expected(arms: list[ladder.Arm], arm: ladder.Arm) -> tuple[str, ...]:

@@ -14,9 +14,13 @@ class Desk:
         self.seat = asyncio.Lock()
 
     @asynccontextmanager
-    async def turn(self, job):
+    async def turn(self, batch):
         async with self.seat:
-            yield SimpleNamespace(next=self._next)
+            yield None
+
+    @asynccontextmanager
+    async def run(self, turn, job):
+        yield SimpleNamespace(next=self._next)
 
     async def _next(self):
         return "piece"
@@ -27,14 +31,14 @@ def test_a_client_that_takes_nothing_loses_its_seat(monkeypatch):
     taken = []
 
     async def scene():
-        desk, never = Desk(), asyncio.Event()
+        desk, never, batch = Desk(), asyncio.Event(), SimpleNamespace(jobs=["job"])
 
         async def send(message):
             taken.append(message["type"])
             if len(taken) > 3:
                 await never.wait()  # its buffers are full, as uvicorn waits for them to drain
 
-        events = responses.Events(desk, None, lambda run: SimpleNamespace(chunk=lambda piece: piece.encode()))
+        events = responses.Events(desk, batch, lambda run: SimpleNamespace(chunk=lambda piece: piece.encode()))
         stays = asyncio.Event()  # connected all the while
         async with asyncio.timeout(60):
             await events({"type": "http"}, stays.wait, send)
