@@ -2,7 +2,7 @@
 
 import datetime
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -213,10 +213,10 @@ def model_of(where: str, fields: object, sources: dict[str, Source], folder: Pat
     if "config" in e.fields:
         if not isinstance(e.fields["config"], dict):
             raise BadInput(f"{e.where}: config", e.fields["config"], "the fields of a config.json")
-        config = ModelConfig(e.fields["config"], e.text("id"), source, formats)
+        config = ModelConfig.made(e.fields["config"], e.text("id"), source, formats)
     else:
         read = read_config((folder / e.text("config_path")).resolve(), e.text("id"))
-        config = ModelConfig(read.fields, e.text("id"), source, formats)
+        config = replace(read, name=e.text("id"), source=source, formats=formats)
     part = Entry(
         f"{e.where}: published",
         e.fields.get("published") or {},

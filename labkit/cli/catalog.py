@@ -8,6 +8,7 @@ HELP = "machines, models and published results, with their sources"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sources", action="store_true", help="also the list of sources with dates")
+    parser.add_argument("--architectures", action="store_true", help="the architectures whose bytes the lab can count")
     parser.add_argument("--example", action="store_true", help="print a YAML file to start your own catalog/ from")
 
 
@@ -17,11 +18,23 @@ def main(args: argparse.Namespace) -> int:
     if args.example:
         print((catalog.DATA / "example.yaml").read_text(), end="")
         return 0
+    if args.architectures:
+        return _architectures(args.json)
     known = catalog.catalog()
     if args.json:
         print(json.dumps(_document(known), indent=1, ensure_ascii=False))
     else:
         _print(known, args.sources)
+    return 0
+
+
+def _architectures(as_json: bool) -> int:
+    from labkit.roofline.architectures import FAMILIES
+
+    if as_json:
+        print(json.dumps({"families": FAMILIES}, indent=1))
+    for family, names in () if as_json else FAMILIES.items():
+        print(f"{family:16} {', '.join(names)}")
     return 0
 
 

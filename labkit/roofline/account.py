@@ -28,8 +28,15 @@ _ORDER = (
     "shared experts",
     "router",
     "dense MLP",
+    "linear attention projections",
+    "Mamba projections",
+    "short convolutions",
+    "latent projections",
+    "indexer",
+    "per-layer inputs",
     "NEXTN projection",
     "KDA small parts",
+    "linear attention small parts",
     "norms",
     "embedding row",
 )
@@ -53,8 +60,8 @@ class Group:
 
 @dataclass(frozen=True)
 class Account:
-    """The bytes of one step. `kv_bytes` are read; `state_bytes` is the recurrent state read and written;
-    `convolution_bytes` the short convolutions' memory, read and written."""
+    """The bytes of one step. `kv_bytes` are read, `caches` name their parts where there are several; `state_bytes` is
+    the recurrent state read and written; `convolution_bytes` the short convolutions' memory, read and written."""
 
     model: str
     source: str
@@ -67,6 +74,7 @@ class Account:
     kv_bytes: float
     state_bytes: float
     convolution_bytes: float
+    caches: tuple[tuple[str, float], ...] = ()
 
     @property
     def weight_bytes(self) -> float:
@@ -102,6 +110,7 @@ class Account:
             "kv_bytes": self.kv_bytes,
             "state_bytes": self.state_bytes,
             "convolution_bytes": self.convolution_bytes,
+            "caches": [{"name": name, "read_bytes": size} for name, size in self.caches],
             "groups": [
                 {
                     "name": g.name,
@@ -147,15 +156,20 @@ def simple(
 ) -> Simple:
     """The simple account (facts.md): P_act * b_w / 8 + V * d * b_lm / 8, in bytes.
 
-    P_act comes from the config unless a published figure is given; b_w is the width of the routed experts unless given.
+    P_act comes from the config unless a published figure is given; b_w is the width of the routed experts, or of a
+    dense model's projections, unless given.
     """
     shape = shape_of(config)
     active = shape.active_parameters if active_parameters is None else active_parameters
-    bits = recipe_of(config).experts.bits if weight_bits is None else weight_bits
+    bits = _body_bits(shape, recipe_of(config)) if weight_bits is None else weight_bits
     for name, value in (("active_parameters", active), ("weight_bits", bits), ("head_bits", head_bits)):
         if not value > 0:
             raise BadInput(name, value, "a positive number")
     return Simple(active, bits, shape.vocab * shape.hidden, head_bits)
+
+
+def _body_bits(shape: Shape, recipe: Recipe) -> float:
+    return (recipe.experts if shape.experts else recipe.dense).bits
 
 
 def per_tensor(
@@ -176,14 +190,13 @@ def per_tensor(
     c, shape, recipe = _prepare(config, context, recipe, head, tokens)
     distinct = _distinct(shape, tokens, distinct_experts)
     what = "plain decode step" if tokens == 1 else f"verify step of {tokens} positions"
-    # A tied head is the embedding table, read whole by the head and by the row for the embedding.
-    extra = (Tensor("lm_head", "head", Role.HEAD, shape.vocab, shape.hidden),) if shape.tied else ()
+    tensors, head_as = _with_head(shape, recipe, head)
     return _account(
         c,
         shape,
-        recipe,
+        head_as,
         what,
-        (*shape.tensors, *extra),
+        tensors,
         shape.caches,
         context,
         tokens,
@@ -191,6 +204,18 @@ def per_tensor(
         shape.recurrent,
         shape.convolution,
     )
+
+
+def _with_head(shape: Shape, recipe: Recipe, head: str | None) -> tuple[tuple[Tensor, ...], Recipe]:
+    """A tied head is the embedding table, read whole by the head and by the row for the embedding, in one format."""
+    if not shape.tied:
+        return shape.tensors, recipe
+    tied = recipe.with_formats(head=recipe.embedding) if head is None else recipe
+    return (*shape.tensors, _tied_head(shape)), tied
+
+
+def _tied_head(shape: Shape) -> Tensor:
+    return Tensor("lm_head", "head", Role.HEAD, shape.vocab, shape.hidden)
 
 
 def draft_pass(
@@ -207,37 +232,68 @@ def draft_pass(
     """
     c, shape, recipe = _prepare(config, context, recipe, head, 1)
     if not shape.nextn:
-        raise BadInput(
-            f"{c.name}: num_nextn_predict_layers",
-            c.fields.get("num_nextn_predict_layers", 0),
-            "a model with a NEXTN layer",
-        )
-    tensors = (
-        *shape.nextn,
-        Tensor("lm_head", "head", Role.HEAD, shape.vocab, shape.hidden),
-        Tensor("embedding", "embedding row", Role.EMBEDDING, shape.vocab, shape.hidden),
-    )
-    caches = (shape.nextn_cache,) if own_kv and shape.nextn_cache else ()
+        raise BadInput(f"{c.name}: num_nextn_predict_layers", 0, "a model with a NEXTN layer")
+    _, recipe = _with_head(shape, recipe, head)
+    shared = [t for t in shape.tensors if t.role in (Role.HEAD, Role.EMBEDDING) and t.rows == shape.vocab]
+    tensors = (*shape.nextn, *shared, *((_tied_head(shape),) if shape.tied else ()))
+    caches = shape.nextn_caches if own_kv else ()
     return _account(c, shape, recipe, "draft pass", tensors, caches, context, 1, shape.top_k, 0, 0)
 
 
 def checkpoint_bytes(
     config: "dict | ModelConfig", recipe: Recipe | None = None, nextn: bool = True, absorbed_as_read: bool = False
 ) -> float:
-    """Bytes of the whole checkpoint on disk, by the recipe's formats.
+    """Bytes of the whole checkpoint on disk, by the recipe's formats, without towers that a text step does not read.
 
     absorbed_as_read: MLA's kv_b stored in the format that a step reads instead of the dense one.
     """
     shape = shape_of(config)
     recipe = recipe or recipe_of(config)
-    tensors = shape.tensors + (shape.nextn if nextn else ())
-    return sum(t.copies * recipe.of(t.role, on_disk=not absorbed_as_read).size(t.rows, t.cols).total for t in tensors)
+    own = sum(stored_bytes(t, recipe, not absorbed_as_read) for t in shape.tensors)
+    drafts = sum(stored_bytes(t, recipe, not absorbed_as_read) for t in shape.nextn)
+    return own + (drafts * max(1, shape.nextn_layers) if nextn and shape.nextn else 0)
+
+
+def stored_bytes(t: Tensor, recipe: Recipe, on_disk: bool = True) -> float:
+    """Bytes of all copies of a tensor."""
+    each = max(1, t.experts)
+    return sum(layers * each * form.size(t.rows, t.cols).total for form, layers in recipe.formats(t, on_disk))
 
 
 def kv_bytes_per_token(config: "dict | ModelConfig", recipe: Recipe | None = None) -> float:
-    """Bytes that each further token of context adds to the cache (before any window is full)."""
-    shape = shape_of(config)
-    return shape.kv_values(1) * (recipe or recipe_of(config)).kv.bits / 8
+    """Bytes that each further token of context adds to the KV cache (before any window is full), an indexer's keys
+    apart (`index_bytes_per_token`)."""
+    shape, recipe = shape_of(config), recipe or recipe_of(config)
+    return sum(_held(c, recipe, 1) for c in shape.caches if c.format is None)
+
+
+def index_bytes_per_token(config: "dict | ModelConfig", recipe: Recipe | None = None) -> float:
+    """Bytes a token of the keys by which sparse attention chooses what it reads; 0 where there is none."""
+    shape, recipe = shape_of(config), recipe or recipe_of(config)
+    return sum(_held(c, recipe, 1) for c in shape.caches if c.format is not None)
+
+
+def held_cache_bytes(config: "dict | ModelConfig", context: int, recipe: Recipe | None = None) -> float:
+    """Bytes of all caches that one sequence of this length must keep in memory (not what a step reads)."""
+    recipe = recipe or recipe_of(config)
+    return sum(_held(c, recipe, context) for c in shape_of(config).caches)
+
+
+def _held(c: Cache, recipe: Recipe, context: int) -> float:
+    return c.values_held(context) * _bytes_per_value(c, recipe)
+
+
+def cache_bytes(c: Cache, recipe: Recipe, context: int) -> float:
+    """Bytes of a cache that one step at this context length reads."""
+    return c.values_read(context) * _bytes_per_value(c, recipe)
+
+
+def _bytes_per_value(c: Cache, recipe: Recipe) -> float:
+    """Bytes of one cached value, a scale for each token's row of a layer included where the format has one."""
+    form = recipe.kv if c.format is None else Format.parse(c.format)
+    if c.format is None:
+        return form.bits / 8 + (form.scale_bytes / form.block_cols if form.block_cols > 1 else 0)
+    return form.size(1, c.values).total / c.values
 
 
 def _prepare(config, context, recipe, head, tokens) -> tuple[ModelConfig, Shape, Recipe]:
@@ -252,6 +308,8 @@ def _prepare(config, context, recipe, head, tokens) -> tuple[ModelConfig, Shape,
 
 
 def _distinct(shape: Shape, tokens: int, given: float | None) -> float:
+    if not shape.experts:
+        return 0.0
     if given is None:
         return expected_distinct_experts(shape.experts, shape.top_k, tokens)
     most = min(shape.experts, tokens * shape.top_k)
@@ -276,21 +334,24 @@ def _account(
     groups: dict[str, Group] = {}
     by_format: dict[str, dict[str, float]] = {}
     for t in tensors:
-        form = recipe.of(t.role)
-        size, count = _read(t, form, tokens, distinct)
-        line = groups.get(t.group) or Group(t.group, 0.0, 0.0, form.name)
-        payload = count * size.payload
-        shares = by_format.setdefault(t.group, {})
-        shares[form.name] = shares.get(form.name, 0.0) + payload
-        groups[t.group] = replace(
-            line,
-            payload_bytes=line.payload_bytes + payload,
-            scale_bytes=line.scale_bytes + count * size.scale,
-            padding_bytes=line.padding_bytes + count * size.padding,
-            parameters=line.parameters + payload * 8 / form.bits,
-            format=max(shares, key=shares.get),
-        )
-    kv = sum(cache.values_read(context) for cache in caches) * recipe.kv.bits / 8
+        for form, layers in recipe.formats(t):
+            size, count = _read(t, form, tokens, distinct)
+            count *= layers / t.layers
+            line = groups.get(t.group) or Group(t.group, 0.0, 0.0, form.name)
+            payload = count * size.payload
+            shares = by_format.setdefault(t.group, {})
+            shares[form.name] = shares.get(form.name, 0.0) + payload
+            groups[t.group] = replace(
+                line,
+                payload_bytes=line.payload_bytes + payload,
+                scale_bytes=line.scale_bytes + count * size.scale,
+                padding_bytes=line.padding_bytes + count * size.padding,
+                parameters=line.parameters + payload * 8 / form.bits,
+                format=max(shares, key=shares.get),
+            )
+    read: dict[str, float] = {}
+    for cache in caches:
+        read[cache.name] = read.get(cache.name, 0.0) + cache_bytes(cache, recipe, context)
     return Account(
         c.name,
         c.source,
@@ -300,9 +361,10 @@ def _account(
         distinct,
         recipe,
         tuple(sorted(groups.values(), key=lambda g: _ORDER.index(g.name))),
-        kv,
+        sum(read.values()),
         2 * recurrent * recipe.state.bits / 8,
         2 * convolution * recipe.convolution.bits / 8,
+        tuple(read.items()),
     )
 
 

@@ -1,314 +1,232 @@
-"""From a config.json to a Shape: one function an architecture, nothing guessed.
+"""From a config.json to a Shape: families as data (families.yaml), nothing guessed.
 
-An architecture that is not listed is an error, and so is a missing field: the account of a model must not rest on a
-default that its authors never wrote.
+An architecture that is not listed is an error, and so are a missing field and a geometry field that its family does
+not know: the account of a model must not rest on a default that its authors never wrote.
 """
 
-from collections.abc import Callable, Iterable
+import difflib
+from functools import cache
+from pathlib import Path
+
+import yaml
 
 from labkit.catalog.config import ModelConfig
 from labkit.errors import BadInput
-from labkit.roofline import attention
-from labkit.roofline.tensors import Cache, Role, Shape, Tensor, ends, mlp
+from labkit.roofline import feedforward, gguf_shape, layers
+from labkit.roofline.geometry import Geometry
+from labkit.roofline.mixers import ATTENTION, LINEAR, Part
+from labkit.roofline.tensors import Role, Shape, Tensor
 
-_COMMON = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads")
+
+@cache
+def _table() -> dict:
+    return yaml.safe_load((Path(__file__).parent / "families.yaml").read_text(encoding="utf-8"))
+
+
+@cache
+def _by_name() -> dict[str, str]:
+    """Architecture or model_type -> family."""
+    return {
+        name: family
+        for family, spec in _table()["families"].items()
+        for name in (*spec["architectures"], *spec.get("model_types", ()))
+    }
+
+
+FAMILIES = {family: spec["architectures"] for family, spec in _table()["families"].items()}
+KNOWN = tuple(name for names in FAMILIES.values() for name in names)
+
+
+def family_of(config: ModelConfig) -> dict:
+    """The family of a config, by its architecture or, where that is a wrapper, by the language model's model_type."""
+    names = [*config.architectures, config.fields.get("model_type")]
+    for name in names:
+        if name in _by_name():
+            return _table()["families"][_by_name()[name]]
+    nearest = ", ".join(difflib.get_close_matches(config.architecture, KNOWN, 3, 0))
+    raise BadInput(
+        f"{config.name}: architecture",
+        config.architecture,
+        f"one of `labkit catalog --architectures` (nearest by name: {nearest}); no guess is made from a resemblance",
+    )
 
 
 def shape_of(config: "dict | ModelConfig") -> Shape:
-    """The Shape of a model. BadInput names the architecture or all missing fields."""
+    """The Shape of a model. BadInput names the architecture, all missing fields, or the fields that are not known."""
     config = ModelConfig.of(config)
-    name = config.architecture
-    if name not in _BUILDERS:
-        nearest = min(_BUILDERS, key=lambda known: len(config.missing(_BUILDERS[known][1])))
-        missing = config.missing(_BUILDERS[nearest][1])
-        hint = (
-            f"; for the nearest, {nearest}, it lacks: {', '.join(missing)}"
-            if missing
-            else f"; its fields resemble {nearest}, but the lab does not guess tensors from a resemblance"
-        )
-        raise BadInput(f"{config.name}: architecture", name, ", ".join(_BUILDERS) + hint)
-    build, fields = _BUILDERS[name]
-    config.need(fields)
-    return build(config)
+    if config.gguf is not None:
+        return gguf_shape.shape_of(config)
+    spec = family_of(config)
+    f = Geometry(config, spec, _table()["fields"])
+    f.need(["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", *spec.get("needs", ())])
+    shape = _build(f, spec)
+    f.finish()
+    if shape.top_k > shape.experts:
+        raise BadInput(f"{f.name}: experts per token", shape.top_k, f"at most the number of experts ({shape.experts})")
+    return shape
 
 
-def _moe(c: ModelConfig, layers: int, experts: int, inner: int, shared: int, bias: bool) -> Iterable[Tensor]:
-    """Router, routed and shared experts of `layers` layers; `shared` is the shared expert's inner size or 0."""
-    d = c.count("hidden_size")
-    yield Tensor("router", "router", Role.ROUTER, experts, d, layers)
-    if bias:
-        yield Tensor("router.bias", "router", Role.ROUTER, experts, 1, layers)
-    yield from mlp("experts", "routed experts", Role.EXPERTS, d, inner, layers, experts)
-    if shared:
-        yield from mlp("shared_experts", "shared experts", Role.DENSE, d, shared, layers)
+def with_top_k(config: "dict | ModelConfig", top_k: int) -> ModelConfig:
+    """The config with another number of experts a token, under whatever name it has there."""
+    config = ModelConfig.of(config)
+    names = _table()["fields"]["top_k"] if config.gguf is None else []
+    return config.with_fields({n: top_k for n in names if n in config.fields} | {"_top_k": top_k})
 
 
-def _norms(c: ModelConfig, layers: int, per_layer: int = 2) -> Iterable[Tensor]:
-    yield Tensor("layer_norms", "norms", Role.SMALL, per_layer * c.count("hidden_size"), 1, layers)
-
-
-def _nextn(c: ModelConfig, layer: Iterable[Tensor]) -> tuple[Tensor, ...]:
-    """One NEXTN layer: its own norms and projection of (embedding, hidden), then an ordinary layer."""
-    d = c.count("hidden_size")
-    return (
-        Tensor("nextn.eh_proj", "NEXTN projection", Role.DENSE, d, 2 * d),
-        Tensor("nextn.norms", "norms", Role.SMALL, 3 * d, 1),
-        *layer,
-    )
-
-
-def _split(c: ModelConfig, layers: int) -> tuple[int, int]:
-    """(dense layers, MoE layers)."""
-    dense = c.count("first_k_dense_replace", least=0)
-    if dense >= layers:
-        raise BadInput(f"{c.name}: first_k_dense_replace", dense, f"fewer than num_hidden_layers ({layers})")
-    return dense, layers - dense
-
-
-def _finish(
-    c: ModelConfig, tensors: list[Tensor], caches: tuple[Cache, ...], experts: int, top_k: int, **more
-) -> Shape:
-    if not top_k <= experts:
-        raise BadInput(f"{c.name}: experts per token", top_k, f"at most the number of experts ({experts})")
-    tied = bool(c.choice("tie_word_embeddings", (True, False), False))
-    d, vocab = c.count("hidden_size"), c.count("vocab_size")
-    tensors = [*tensors, *ends(d, vocab, tied)]
+def _build(f: Geometry, spec: dict) -> Shape:
+    singles = layers.blocks(f, "hybrid_override_pattern", "layers_block_type") if spec.get("blocks") else None
+    if singles is not None:
+        number = f.raw("layers", len(singles))
+        if number != len(singles):
+            raise BadInput(f"{f.name}: num_hidden_layers", number, f"{len(singles)}, as the pattern has")
+        plan = singles
+    else:
+        kinds, forward = layers.mixers(f, spec), layers.feed_forward(f, spec)
+        if spec.get("last_full"):
+            kinds[len(forward) - 1] = "full"
+        plan = [(kind, forward[i] if i < len(forward) else None) for i, kind in enumerate(kinds)]
+    number = f.count("layers") if singles is None else len(singles)
+    parts = _parts(f, spec, plan[:number])
+    tensors = [t for p in parts for t in p.tensors]
+    experts = f.count("experts") if any(ff == "sparse" for _, ff in plan) else 0
+    nextn, nextn_caches, nextn_layers = _nextn(f, spec, plan, number)
+    tied = f.flag("tie_word_embeddings")
+    d, vocab = f.count("hidden_size"), f.count("vocab_size")
+    _mark_optional(f, spec, experts)
     return Shape(
-        c.architecture,
+        f.config.architecture,
         d,
         vocab,
         experts,
-        top_k,
-        tuple(t for t in tensors if t.layers and t.rows),
-        caches,
+        f.config.fields.get("_top_k") or f.count("top_k") if experts else 0,
+        (*tensors, *_ends(f, spec, d, vocab, tied)),
+        tuple(c for p in parts for c in p.caches),
+        nextn=nextn,
+        nextn_caches=nextn_caches,
+        nextn_layers=nextn_layers,
+        recurrent=sum(p.recurrent for p in parts),
+        convolution=sum(p.convolution for p in parts),
         tied=tied,
-        **more,
+        state_format=_state_format(f),
+        layers=number,
+        notes=tuple([*f.config.notes, *f.notes, *spec.get("notes", ())]),
     )
 
 
-def _bailing_v3(c: ModelConfig) -> Shape:
-    """Ling 3.0: KDA layers with one MLA layer at the end of each group (and in a ragged tail), DeepSeek-style MoE."""
-    layers, group = c.count("num_hidden_layers"), c.count("layer_group_size")
-    full = sum((i + 1) % group == 0 or i >= layers // group * group for i in range(layers))
-    dense, sparse = _split(c, layers)
-    experts, d = c.count("num_experts"), c.count("hidden_size")
-    shared = c.count("num_shared_experts", least=0) * c.count("moe_shared_expert_intermediate_size", least=0)
-    heads, head_dim, taps = (c.count(n) for n in ("num_attention_heads", "head_dim", "short_conv_kernel_size"))
-
-    def moe(n: int) -> Iterable[Tensor]:
-        return _moe(c, n, experts, c.count("moe_intermediate_size"), shared, True)
-
-    linear = layers - full
-    low_rank = not c.choice("no_kda_lora", (True, False), False)
-    tensors = [
-        *attention.kda(d, heads, head_dim, taps, linear, low_rank),
-        *attention.mla(c, full),
-        *_norms(c, layers),
-        *mlp("mlp", "dense MLP", Role.DENSE, d, c.count("intermediate_size"), dense),
-        *moe(sparse),
-    ]
-    cache = attention.mla_cache(c, full)
-    nextn = c.count("num_nextn_predict_layers", 0, least=0)
-    if c.fields.get("mtp_use_kda"):
-        raise BadInput(f"{c.name}: mtp_use_kda", True, "false (a NEXTN layer with MLA)")
-    return _finish(
-        c,
-        tensors,
-        (cache,),
-        experts,
-        c.count("num_experts_per_tok"),
-        nextn=_nextn(c, [*attention.mla(c, 1), *_norms(c, 1), *moe(1)]) if nextn else (),
-        nextn_cache=attention.mla_cache(c, 1) if nextn else None,
-        recurrent=linear * heads * head_dim * head_dim,
-        convolution=linear * 3 * heads * head_dim * (taps - 1),
-    )
+def _mark_optional(f: Geometry, spec: dict, experts: int) -> None:
+    """Fields that say nothing in this model: the experts' of a dense one, its list of layer kinds, and the like."""
+    quiet = ["layer_types", "mlp_layer_types", "nextn", "tie_word_embeddings", "top_k", "moe_layer_freq"]
+    if not experts:
+        quiet += ["experts", "moe_inner", "shared_experts", "shared_inner", "first_dense", "decoder_sparse_step"]
+        quiet += ["mlp_only_layers"]
+    if not spec.get("moe") or experts:
+        quiet += ["dense_inner"] if spec.get("ffn") in ("all", "steps", "first", "listed", "if experts") else []
+    if spec.get("attention", {}).get("kind") == "mla":
+        quiet += ["kv_heads", "head_dim", "qk_head_dim"]
+    if "sliding_window" in f.fields and not any(k in str(spec.get("layers")) for k in ("chunk",)):
+        quiet += ["sliding_window"]
+    for key in quiet:
+        f.raw(key)
 
 
-def _kimi_linear(c: ModelConfig) -> Shape:
-    """Kimi-Linear: KDA with low-rank gates, and MLA without rotary positions, at the layers that the config lists."""
-    d, layers = c.count("hidden_size"), c.count("num_hidden_layers")
-    linear = ModelConfig.of(c.fields["linear_attn_config"])
-    linear = ModelConfig(linear.fields | {"architectures": [c.architecture]}, f"{c.name}: linear_attn_config")
-    linear.need(("kda_layers", "full_attn_layers", "num_heads", "head_dim", "short_conv_kernel_size"))
-    kda, full = len(linear.fields["kda_layers"]), len(linear.fields["full_attn_layers"])
-    if kda + full != layers:
-        raise BadInput(f"{c.name}: linear_attn_config", f"{kda} + {full} layers", f"lists of {layers} layers together")
-    heads, head_dim, taps = (linear.count(n) for n in ("num_heads", "head_dim", "short_conv_kernel_size"))
-    dense, sparse = _split(c, layers)
-    experts, inner = c.count("num_experts"), c.count("moe_intermediate_size")
-    tensors = [
-        *attention.kda(d, heads, head_dim, taps, kda, True),
-        *attention.mla(c, full),
-        *_norms(c, layers),
-        *mlp("mlp", "dense MLP", Role.DENSE, d, c.count("intermediate_size"), dense),
-        *_moe(c, sparse, experts, inner, c.count("num_shared_experts", least=0) * inner, True),
-    ]
-    return _finish(
-        c,
-        tensors,
-        (attention.mla_cache(c, full),),
-        experts,
-        c.count("num_experts_per_token"),
-        recurrent=kda * heads * head_dim * head_dim,
-        convolution=kda * 3 * heads * head_dim * (taps - 1),
-    )
+def _parts(f: Geometry, spec: dict, plan: list[tuple[str | None, str | None]], nextn: bool = False) -> list[Part]:
+    """The layers of a plan, gathered by kind. NEXTN layers stand after the model's own."""
+    start = f.count("layers") if nextn else 0
+    prefix = spec.get("prefix", "model.layers") + ".{}"
+    names = {"attention": "self_attn", "linear": "linear_attn", "ffn": "mlp"} | spec.get("names", {})
+    found: list[Part] = []
+    for kind in sorted({k for k, _ in plan if k}, key=layers.ORDER.index):
+        part = Part(_at(plan, 0, kind, start), f"{prefix}.{names['linear' if kind == 'linear' else 'attention']}")
+        options = spec["linear"] if kind == "linear" else spec["attention"]
+        (LINEAR if kind == "linear" else ATTENTION)[options["kind"]](f, options, part, kind)
+        found.append(part)
+    for kind in dict.fromkeys(k for _, k in plan if k):
+        home = names.get("dense", names["ffn"]) if kind == "dense" else names["ffn"]
+        part = Part(_at(plan, 1, kind, start), f"{prefix}.{home}")
+        if kind == "sparse":
+            feedforward.sparse(f, spec["moe"], part)
+            if spec["moe"].get("beside_dense"):
+                feedforward.dense(f, spec.get("dense", {}), part)
+        else:
+            feedforward.dense(f, spec.get("dense", {}), part)
+        found.append(part)
+    every = Part(tuple(range(start, start + len(plan))), prefix)
+    norms, singles = spec.get("norms", 2), 1 if spec.get("blocks") else 0
+    vectors = (1 if singles else norms) * (2 if spec.get("norm_bias") else 1)
+    every.add("layer_norms", "norms", Role.SMALL, vectors * f.count("hidden_size"))
+    if spec.get("residuals") and f.raw(spec["residuals"]) is not None:  # Kimi K3's attention residuals
+        every.add("residuals", "norms", Role.SMALL, 4 * f.count("hidden_size"))
+    _per_layer_inputs(f, every)
+    found.append(every)
+    return found
 
 
-def _deepseek_v3(c: ModelConfig) -> Shape:
-    d, layers = c.count("hidden_size"), c.count("num_hidden_layers")
-    dense, sparse = _split(c, layers)
-    experts, inner = c.count("n_routed_experts"), c.count("moe_intermediate_size")
-
-    def moe(n: int) -> Iterable[Tensor]:
-        return _moe(c, n, experts, inner, c.count("n_shared_experts", least=0) * inner, True)
-
-    tensors = [
-        *attention.mla(c, layers),
-        *_norms(c, layers),
-        *mlp("mlp", "dense MLP", Role.DENSE, d, c.count("intermediate_size"), dense),
-        *moe(sparse),
-    ]
-    nextn = c.count("num_nextn_predict_layers", 0, least=0)
-    return _finish(
-        c,
-        tensors,
-        (attention.mla_cache(c, layers),),
-        experts,
-        c.count("num_experts_per_tok"),
-        nextn=_nextn(c, [*attention.mla(c, 1), *_norms(c, 1), *moe(1)]) if nextn else (),
-        nextn_cache=attention.mla_cache(c, 1) if nextn else None,
-    )
+def _at(plan: list[tuple[str | None, str | None]], side: int, kind: str, start: int) -> tuple[int, ...]:
+    return tuple(start + i for i, layer in enumerate(plan) if layer[side] == kind)
 
 
-def _glm4_moe(c: ModelConfig) -> Shape:
-    d, layers = c.count("hidden_size"), c.count("num_hidden_layers")
-    dense, sparse = _split(c, layers)
-    experts, inner = c.count("n_routed_experts"), c.count("moe_intermediate_size")
-    bias = bool(c.choice("attention_bias", (True, False), False))
-    norms = 2 if c.choice("use_qk_norm", (True, False), False) else 0
-
-    def layer(n: int, moe_layers: int) -> list[Tensor]:
-        return [
-            *attention.grouped(c, n, qkv_bias=bias, head_norms=norms),
-            *_norms(c, n),
-            *_moe(c, moe_layers, experts, inner, c.count("n_shared_experts", least=0) * inner, True),
-        ]
-
-    nextn = c.count("num_nextn_predict_layers", 0, least=0)
-    return _finish(
-        c,
-        [*layer(layers, sparse), *mlp("mlp", "dense MLP", Role.DENSE, d, c.count("intermediate_size"), dense)],
-        (attention.grouped_cache(c, layers),),
-        experts,
-        c.count("num_experts_per_tok"),
-        nextn=_nextn(c, layer(1, 1)) if nextn else (),
-        nextn_cache=attention.grouped_cache(c, 1) if nextn else None,
-    )
+def _per_layer_inputs(f: Geometry, part: Part) -> None:
+    """Gemma 4's per-layer embeddings: a gate and a projection a layer (the table is an embedding of its own)."""
+    if "hidden_size_per_layer_input" in f.defaults:
+        width, d = f.count("hidden_size_per_layer_input", 0, least=0), f.count("hidden_size")
+        if width:
+            part.add("per_layer_input_gate", "per-layer inputs", Role.DENSE, width, d)
+            part.add("per_layer_projection", "per-layer inputs", Role.DENSE, d, width)
+            part.add("post_per_layer_input_norm", "norms", Role.SMALL, d)
 
 
-def _qwen3_moe(c: ModelConfig) -> Shape:
-    d, layers = c.count("hidden_size"), c.count("num_hidden_layers")
-    plain, step = set(c.fields.get("mlp_only_layers") or ()), c.count("decoder_sparse_step", 1)
-    experts = c.count("num_experts")
-    sparse = sum(i not in plain and (i + 1) % step == 0 for i in range(layers))
-    bias = bool(c.choice("attention_bias", (True, False), False))
-    tensors = [
-        *attention.grouped(c, layers, qkv_bias=bias, out_bias=bias, head_norms=2),
-        *_norms(c, layers),
-        *mlp("mlp", "dense MLP", Role.DENSE, d, c.count("intermediate_size"), layers - sparse),
-        *_moe(c, sparse, experts, c.count("moe_intermediate_size"), 0, False),
-    ]
-    return _finish(c, tensors, (attention.grouped_cache(c, layers),), experts, c.count("num_experts_per_tok"))
-
-
-def _gpt_oss(c: ModelConfig) -> Shape:
-    """gpt-oss: every second layer sees a sliding window; projections, router and experts have biases."""
-    d, layers = c.count("hidden_size"), c.count("num_hidden_layers")
-    kinds = c.fields["layer_types"]
-    if not isinstance(kinds, list) or len(kinds) != layers or set(kinds) - {"sliding_attention", "full_attention"}:
-        raise BadInput(f"{c.name}: layer_types", kinds, f"{layers} times sliding_attention or full_attention")
-    sliding, experts = kinds.count("sliding_attention"), c.count("num_local_experts")
-    inner = c.count("intermediate_size")
-    tensors = [
-        *attention.grouped(c, layers, qkv_bias=True, out_bias=True),
-        Tensor("sinks", "attention projections", Role.SMALL, c.count("num_attention_heads"), 1, layers),
-        *_norms(c, layers),
-        *_moe(c, layers, experts, inner, 0, True),
-        Tensor("experts.bias", "routed experts", Role.EXPERT_BIAS, 2 * inner + d, 1, layers, experts),
-    ]
-    caches = (
-        attention.grouped_cache(c, layers - sliding),
-        attention.grouped_cache(c, sliding, c.count("sliding_window")),
-    )
-    return _finish(c, tensors, caches, experts, c.count("num_experts_per_tok"))
-
-
-_MLA = ("kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
-_SPARSE = ("intermediate_size", "moe_intermediate_size")
-_BUILDERS: dict[str, tuple[Callable[[ModelConfig], Shape], tuple[str, ...]]] = {
-    "BailingMoeV3ForCausalLM": (
-        _bailing_v3,
-        _COMMON
-        + _MLA
-        + _SPARSE
-        + (
-            "layer_group_size",
-            "head_dim",
-            "short_conv_kernel_size",
-            "no_kda_lora",
-            "num_experts",
-            "num_experts_per_tok",
-            "num_shared_experts",
-            "moe_shared_expert_intermediate_size",
-            "first_k_dense_replace",
-            "gated_attention_proj_granularity_type",
+def _nextn(f: Geometry, spec: dict, plan: list, number: int) -> tuple[tuple[Tensor, ...], tuple, int]:
+    """One NEXTN layer: its own norms and projection of (embedding, hidden), then an ordinary layer of the family."""
+    how = spec.get("nextn", {})
+    count = f.count("nextn", 0, least=0)
+    if how is None or not count:
+        return (), (), 0
+    for field in how.get("refuses", ()):
+        if f.raw(field):
+            raise BadInput(f"{f.name}: {field}", f.raw(field), "false (a NEXTN layer with MLA)")
+    inner = None
+    if spec.get("blocks"):
+        inner = layers.blocks(f, "mtp_hybrid_override_pattern", "mtp_layers_block_type")
+    if inner is None:
+        kind = plan[number][0] if len(plan) > number else "full"
+        sparse = any(ff == "sparse" for _, ff in plan) and how.get("ffn") != "dense"
+        inner = [(kind, "sparse" if sparse else "dense")]
+    parts = _parts(f, spec, inner, nextn=True)
+    d = f.count("hidden_size")
+    prefix = f"{spec.get('prefix', 'model.layers')}.{f.count('layers') if not spec.get('blocks') else number}"
+    own = (
+        Tensor(
+            "nextn.eh_proj", "NEXTN projection", Role.DENSE, d, 2 * d, path=how.get("projection", f"{prefix}.eh_proj")
         ),
-    ),
-    "GptOssForCausalLM": (
-        _gpt_oss,
-        _COMMON
-        + (
-            "num_key_value_heads",
-            "head_dim",
-            "intermediate_size",
-            "num_local_experts",
-            "num_experts_per_tok",
-            "layer_types",
-            "sliding_window",
-        ),
-    ),
-    "Qwen3MoeForCausalLM": (
-        _qwen3_moe,
-        _COMMON + _SPARSE + ("num_key_value_heads", "head_dim", "num_experts", "num_experts_per_tok"),
-    ),
-    "DeepseekV3ForCausalLM": (
-        _deepseek_v3,
-        _COMMON
-        + _MLA
-        + _SPARSE
-        + ("n_routed_experts", "num_experts_per_tok", "n_shared_experts", "first_k_dense_replace"),
-    ),
-    "Glm4MoeForCausalLM": (
-        _glm4_moe,
-        _COMMON
-        + _SPARSE
-        + (
-            "num_key_value_heads",
-            "head_dim",
-            "n_routed_experts",
-            "num_experts_per_tok",
-            "n_shared_experts",
-            "first_k_dense_replace",
-            "attention_bias",
-            "use_qk_norm",
-        ),
-    ),
-    "KimiLinearForCausalLM": (
-        _kimi_linear,
-        _COMMON
-        + _MLA
-        + _SPARSE
-        + ("linear_attn_config", "num_experts", "num_experts_per_token", "num_shared_experts", "first_k_dense_replace"),
-    ),
-}
-KNOWN = tuple(_BUILDERS)
+        Tensor("nextn.norms", "norms", Role.SMALL, 3 * d, 1),
+    )
+    caches = tuple(c for p in parts for c in p.caches)
+    return (*own, *(t for p in parts for t in p.tensors)), caches, count
+
+
+def _ends(f: Geometry, spec: dict, d: int, vocab: int, tied: bool) -> list[Tensor]:
+    """Embedding, final norm and head. A tied head is the embedding table and not stored twice."""
+    names = {"embedding": "model.embed_tokens", "head": "lm_head"} | spec.get("names", {})
+    ends = [
+        Tensor("embedding", "embedding row", Role.EMBEDDING, vocab, d, path=names["embedding"]),
+        Tensor("final_norm", "norms", Role.SMALL, d * (2 if spec.get("norm_bias") else 1), 1),
+    ]
+    if not tied:
+        ends.append(Tensor("lm_head", "head", Role.HEAD, vocab, d, path=names["head"]))
+    if spec.get("head_bias") is True or (spec.get("head_bias") and f.flag(spec["head_bias"])):
+        ends.append(Tensor("lm_head.bias", "norms", Role.SMALL, vocab, 1))
+    if "hidden_size_per_layer_input" in f.defaults and (width := f.count("hidden_size_per_layer_input", 0, least=0)):
+        wide, table = f.count("layers") * width, f.count("vocab_size_per_layer_input", vocab)
+        ends.append(Tensor("per_layer_embedding", "embedding row", Role.EMBEDDING, table, wide))
+        ends.append(Tensor("per_layer_model_projection", "per-layer inputs", Role.DENSE, wide, d))
+        ends.append(Tensor("per_layer_projection_norm", "norms", Role.SMALL, width, 1))
+    return ends
+
+
+def _state_format(f: Geometry) -> str | None:
+    """The recurrent state's number format, where the config names one."""
+    named = f.raw("state_dtype")
+    formats = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+    if named is not None and named not in formats:
+        raise BadInput(f"{f.name}: {f.label('state_dtype')}", named, ", ".join(formats))
+    return formats.get(named)

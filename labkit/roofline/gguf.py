@@ -10,45 +10,46 @@ from pathlib import Path
 from typing import BinaryIO
 
 from labkit.errors import BadInput
-from labkit.roofline.formats import Format
+from labkit.roofline.formats import GGUF_TYPES
 
-# number in the file: (name, values in a block, bytes of a block, nominal bits of a value)
-TYPES = {
-    0: ("F32", 1, 4, 32),
-    1: ("F16", 1, 2, 16),
-    2: ("Q4_0", 32, 18, 4),
-    3: ("Q4_1", 32, 20, 4),
-    6: ("Q5_0", 32, 22, 5),
-    7: ("Q5_1", 32, 24, 5),
-    8: ("Q8_0", 32, 34, 8),
-    9: ("Q8_1", 32, 36, 8),
-    10: ("Q2_K", 256, 84, 2),
-    11: ("Q3_K", 256, 110, 3),
-    12: ("Q4_K", 256, 144, 4),
-    13: ("Q5_K", 256, 176, 5),
-    14: ("Q6_K", 256, 210, 6),
-    15: ("Q8_K", 256, 292, 8),
-    16: ("IQ2_XXS", 256, 66, 2),
-    17: ("IQ2_XS", 256, 74, 2),
-    18: ("IQ3_XXS", 256, 98, 3),
-    19: ("IQ1_S", 256, 50, 1),
-    20: ("IQ4_NL", 32, 18, 4),
-    21: ("IQ3_S", 256, 110, 3),
-    22: ("IQ2_S", 256, 82, 2),
-    23: ("IQ4_XS", 256, 136, 4),
-    24: ("I8", 1, 1, 8),
-    25: ("I16", 1, 2, 16),
-    26: ("I32", 1, 4, 32),
-    27: ("I64", 1, 8, 64),
-    28: ("F64", 1, 8, 64),
-    29: ("IQ1_M", 256, 56, 1),
-    30: ("BF16", 1, 2, 16),
-    34: ("TQ1_0", 256, 54, 1),
-    35: ("TQ2_0", 256, 66, 2),
-    39: ("MXFP4", 32, 17, 4),
-    40: ("NVFP4", 64, 36, 4),
-    41: ("Q1_0", 128, 18, 1),
+# A type's number in the file, and its name in formats.GGUF_TYPES.
+_NUMBERS = {
+    0: "F32",
+    1: "F16",
+    2: "Q4_0",
+    3: "Q4_1",
+    6: "Q5_0",
+    7: "Q5_1",
+    8: "Q8_0",
+    9: "Q8_1",
+    10: "Q2_K",
+    11: "Q3_K",
+    12: "Q4_K",
+    13: "Q5_K",
+    14: "Q6_K",
+    15: "Q8_K",
+    16: "IQ2_XXS",
+    17: "IQ2_XS",
+    18: "IQ3_XXS",
+    19: "IQ1_S",
+    20: "IQ4_NL",
+    21: "IQ3_S",
+    22: "IQ2_S",
+    23: "IQ4_XS",
+    24: "I8",
+    25: "I16",
+    26: "I32",
+    27: "I64",
+    28: "F64",
+    29: "IQ1_M",
+    30: "BF16",
+    34: "TQ1_0",
+    35: "TQ2_0",
+    39: "MXFP4",
+    40: "NVFP4",
+    41: "Q1_0",
 }
+TYPES = {number: (name, *GGUF_TYPES[name]) for number, name in _NUMBERS.items()}
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _LONG = 1 << 16  # longer arrays (the vocabulary) are walked over and only their length is kept
@@ -100,14 +101,6 @@ class Gguf:
     def tensor_bytes(self) -> int:
         """Bytes of all tensors, without the padding between them."""
         return sum(t.bytes for t in self.tensors)
-
-
-def format_of(type_name: str) -> Format:
-    """A GGUF type as a number format: its nominal bits a value, and what a block has beyond them as its scales."""
-    for name, block, size, bits in TYPES.values():
-        if name == type_name:
-            return Format(name, bits, 1, block, size - block * bits / 8)
-    raise BadInput("GGUF type", type_name, ", ".join(name for name, *_ in TYPES.values()))
 
 
 def read_gguf(path: Path | str) -> Gguf:

@@ -10,7 +10,7 @@ from math import inf
 from labkit.catalog.config import ModelConfig
 from labkit.errors import BadInput
 from labkit.evidence import Evidence
-from labkit.roofline.account import Account, draft_pass, per_tensor
+from labkit.roofline.account import Account, cache_bytes, draft_pass, per_tensor
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.quantization import Recipe, recipe_of
 
@@ -131,10 +131,10 @@ def context_crossover(config: "dict | ModelConfig", recipe: Recipe | None = None
     """
     recipe = recipe or recipe_of(config)
     shape, target = shape_of(config), per_tensor(config, context=0, recipe=recipe, head=head).weight_bytes
-    value_bytes, start, read = recipe.kv.bits / 8, 0.0, 0.0
+    start, read = 0.0, 0.0
     for end in sorted({inf if c.window is None else c.window for c in shape.caches}):
-        slope = sum(c.layers * c.values for c in shape.caches if c.window is None or c.window >= end) * value_bytes
-        if read + slope * (end - start) >= target:
+        slope = sum(cache_bytes(c, recipe, 1) for c in shape.caches if c.window is None or c.window >= end)
+        if slope and read + slope * (end - start) >= target:
             return start + (target - read) / slope
         read, start = read + slope * (end - start), end
     raise BadInput("context_crossover", ModelConfig.of(config).name, "a model whose KV can outgrow its weights")

@@ -1,20 +1,30 @@
-"""Which number format each role of tensor has, read from a config's quantization_config and never guessed."""
+"""Which number format each tensor has, read from what the checkpoint says and never guessed."""
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from labkit.catalog.config import ModelConfig
 from labkit.errors import BadInput
+from labkit.roofline import gguf_shape
+from labkit.roofline.architectures import shape_of
+from labkit.roofline.dialects import Scheme, scheme_of
 from labkit.roofline.formats import Format
-from labkit.roofline.tensors import Role
+from labkit.roofline.modules import Patterns, names_of
+from labkit.roofline.tensors import Role, Shape, Tensor
 
 _FIELDS = ("experts", "dense", "absorbed", "router", "head", "embedding", "gate", "small", "kv", "state", "convolution")
+Mixed = tuple[tuple[Format, int], ...]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A format by role. `absorbed` is MLA's kv_b as a decode step reads it (engines that fold it into the query and
-    the output expand it first); on disk it has the dense format. `kv`, `state` and `convolution` are caches."""
+    """A format by role, and the tensors that differ from their role's (`modules`: format and number of layers).
+
+    `absorbed` is MLA's kv_b as a decode step reads it (engines that fold it into the query and the output expand it
+    first); on disk it has the dense format. `kv`, `state` and `convolution` are caches. A role's own format is the one
+    that most of its bytes have.
+    """
 
     experts: Format
     dense: Format
@@ -27,92 +37,119 @@ class Recipe:
     kv: Format
     state: Format
     convolution: Format
+    modules: Mapping[Tensor, Mixed] = field(default_factory=dict, compare=False, repr=False)
 
     def of(self, role: Role, on_disk: bool = False) -> Format:
-        """The format of a tensor of this role, as read by a step or as stored."""
+        """The format of most tensors of this role, as read by a step or as stored."""
         if role is Role.ABSORBED:
             return self.dense if on_disk else self.absorbed
         return self.small if role is Role.EXPERT_BIAS else getattr(self, role.value)
+
+    def formats(self, tensor: Tensor, on_disk: bool = False) -> Mixed:
+        """(format, number of layers that have it) of a tensor, as read by a step or as stored."""
+        if tensor in self.modules and not (tensor.role is Role.ABSORBED and not on_disk):
+            return self.modules[tensor]
+        return ((self.of(tensor.role, on_disk), tensor.layers),)
 
     def with_formats(self, **formats: "str | Format | None") -> "Recipe":
         """Some roles in other formats, e.g. with_formats(head='fp8-row', experts='int4-g32'); None changes nothing."""
         if unknown := set(formats) - set(_FIELDS):
             raise BadInput("recipe", ", ".join(sorted(unknown)), ", ".join(_FIELDS))
-        return dataclasses.replace(self, **{k: Format.parse(v) for k, v in formats.items() if v is not None})
+        given = {k: Format.parse(v) for k, v in formats.items() if v is not None}
+        kept = {t: m for t, m in self.modules.items() if t.role.value not in given}
+        return dataclasses.replace(self, **given, modules=kept)
 
     def as_dict(self) -> dict[str, str]:
         return {name: getattr(self, name).name for name in _FIELDS}
 
 
 def recipe_of(config: "dict | ModelConfig") -> Recipe:
-    """The recipe that a config.json states. BadInput for a quantisation that is not known.
+    """The recipe that a checkpoint states. BadInput for a quantisation that is not known.
 
-    Linear-attention state is FP32, as the released engines keep it; the router is FP32 where `router_dtype` says so.
+    Linear-attention state is FP32 unless the config names its dtype; the router is FP32 where `router_dtype` says so.
     """
     c = ModelConfig.of(config)
-    plain = _plain(c)
-    recipe = Recipe(**dict.fromkeys(_FIELDS, plain)).with_formats(state="fp32")
+    if c.gguf is not None:
+        return _gguf(c)
+    shape, plain = shape_of(c), _plain(c)
+    recipe = Recipe(**dict.fromkeys(_FIELDS, plain)).with_formats(state=shape.state_format or "fp32")
     if str(c.fields.get("router_dtype", "")).lower() in ("fp32", "float32"):
         recipe = recipe.with_formats(router="fp32")
-    if c.fields.get("quantization_config") is not None:
-        recipe = recipe.with_formats(**_quantised(c, c.fields["quantization_config"]))
-    return recipe.with_formats(**c.formats)
+    scheme = scheme_of(c)
+    if scheme.rules:
+        found = _assign(shape, scheme, recipe)
+        recipe = _by_role(recipe, found)
+    return recipe.with_formats(kv=scheme.kv).with_formats(**c.formats)
 
 
 def _plain(c: ModelConfig) -> Format:
     """The dtype of what is not quantised."""
-    name = c.fields.get("torch_dtype", c.fields.get("dtype", "bfloat16"))
+    name = c.fields.get("torch_dtype") or c.fields.get("dtype") or "bfloat16"
+    name = str(name).removeprefix("torch.")
     names = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
     if name not in names:
         raise BadInput(f"{c.name}: torch_dtype", name, ", ".join(names))
     return Format.parse(names[name])
 
 
-def _quantised(c: ModelConfig, q: object) -> dict[str, str]:
-    """Formats of experts and dense parts; head, embedding, router and small tensors stay plain in all of these."""
-    if not isinstance(q, dict):
-        raise BadInput(f"{c.name}: quantization_config", q, "an object")
-    method = q.get("quant_method")
-    if method == "fp8":
-        block = q.get("weight_block_size")
-        if block is None:
-            dense = "fp8-tensor"
-        elif isinstance(block, list) and len(block) == 2 and all(isinstance(b, int) and b > 0 for b in block):
-            dense = f"fp8-block{block[0]}x{block[1]}" if block[0] != block[1] else f"fp8-block{block[0]}"
-        else:
-            raise BadInput(f"{c.name}: weight_block_size", block, "[rows, columns]")
-        routed = q.get("routed_experts_quant_method", "fp8")
-        if routed not in ("fp8", "mxfp4"):
-            raise BadInput(f"{c.name}: routed_experts_quant_method", routed, "'fp8', 'mxfp4'")
-        group = q.get("routed_experts_group_size", 32)
-        if routed == "mxfp4" and group != 32:
-            raise BadInput(f"{c.name}: routed_experts_group_size", group, "32, the group of MXFP4")
-        return {"dense": dense, "experts": "mxfp4" if routed == "mxfp4" else dense}
-    if method == "mxfp4":  # as gpt-oss ships it: the experts alone
-        return {"experts": "mxfp4"}
-    if method in ("gptq", "awq"):
-        packed = _packed(c, q.get("bits"), q.get("group_size"))
-        return {"dense": packed, "absorbed": packed, "experts": packed}
-    if method == "compressed-tensors":
-        return _compressed(c, q)
-    raise BadInput(
-        f"{c.name}: quantization_config.quant_method", method, "'fp8', 'mxfp4', 'gptq', 'awq', 'compressed-tensors'"
-    )
+def _assign(shape: Shape, scheme: Scheme, plain: Recipe) -> dict[Tensor, Mixed]:
+    """The format of each tensor that the scheme may quantise, layer by layer."""
+    found = {}
+    for t in (*shape.tensors, *shape.nextn):
+        if t.role in (Role.SMALL, Role.EXPERT_BIAS):
+            continue
+        counts: dict[Format, int] = {}
+        for layer in t.at or (0,):
+            names = names_of(t, layer, shape.layers)
+            form = scheme.format_of(names, t.role) or plain.of(t.role, on_disk=True)
+            counts[form] = counts.get(form, 0) + (1 if t.at else t.layers)
+        found[t] = tuple(counts.items())
+    return found
 
 
-def _compressed(c: ModelConfig, q: dict) -> dict[str, str]:
-    """compressed-tensors with one group of weights; `ignore` that names attention leaves the dense parts plain."""
-    groups = q.get("config_groups")
-    if not isinstance(groups, dict) or len(groups) != 1:
-        raise BadInput(f"{c.name}: config_groups", groups, "one group of weights")
-    weights = (next(iter(groups.values())) or {}).get("weights") or {}
-    packed = _packed(c, weights.get("num_bits"), weights.get("group_size"))
-    ignored = " ".join(map(str, q.get("ignore") or ()))
-    dense = {} if "attn" in ignored or "attention" in ignored else {"dense": packed, "absorbed": packed}
-    return {"experts": packed, **dense}
+def _by_role(recipe: Recipe, found: dict[Tensor, Mixed]) -> Recipe:
+    """Each role's format is the one of most of its values; tensors that have it alone need no entry."""
+    weights: dict[Role, dict[Format, float]] = {}
+    for t, mixed in found.items():
+        role = Role.DENSE if t.role is Role.ABSORBED else t.role
+        for form, layers in mixed:
+            line = weights.setdefault(role, {})
+            line[form] = line.get(form, 0) + layers * max(1, t.experts) * t.rows * t.cols
+    recipe = recipe.with_formats(**{role.value: max(line, key=line.get) for role, line in weights.items()})
+    differ = {t: m for t, m in found.items() if m != ((recipe.of(t.role, on_disk=True), t.layers),)}
+    return dataclasses.replace(recipe, modules=differ)
 
 
-def _packed(c: ModelConfig, bits: object, group: object) -> str:
-    if bits not in (4, 8) or isinstance(group, bool) or not isinstance(group, int) or group < 1:
-        raise BadInput(f"{c.name}: weight bits and group size", (bits, group), "4 or 8 bits, a group of at least 1")
-    return f"int{bits}-g{group}"
+# Parts of a checkpoint that a step of text does not read, or that no scheme quantises.
+_ELSEWHERE = ("vision", "visual", "audio", "mm_", "multi_modal", "projector", "vit", "tower", "norm", "mtp", "embed")
+
+
+def unmatched(config: "dict | ModelConfig") -> tuple[str, ...]:
+    """A note on each module pattern of the quantisation that names nothing in the account (five at most): the tensor
+    that it leaves plain may go by another name here."""
+    c = ModelConfig.of(config)
+    if c.gguf is not None:
+        return ()
+    shape, notes = shape_of(c), []
+    named = {
+        n for t in (*shape.tensors, *shape.nextn) for i in (t.at or (0,)) for n in names_of(t, i, shape.layers)[:3]
+    }
+    spans = {
+        ".".join(p[i:j]) for n in named for p in [n.split(".")] for i in range(len(p)) for j in range(i, len(p) + 1)
+    }
+    for rule in scheme_of(c).rules:
+        for pattern in rule.patterns.listed if rule.patterns else ():
+            if any(word in pattern for word in _ELSEWHERE):
+                continue
+            one = Patterns([pattern])
+            if not (one.plain & spans if one.plain else any(one.match([n]) for n in named)):
+                notes.append(f"The quantisation names {pattern}, which is no module of the account.")
+    return tuple(notes[:5])
+
+
+def _gguf(c: ModelConfig) -> Recipe:
+    """Each tensor as its header says; llama.cpp's own caches: KV in F16, state in F32."""
+    found = {t: ((form, 1),) for t, form in gguf_shape.formats_of(c).items()}
+    plain = Recipe(**dict.fromkeys(_FIELDS, Format.parse("fp16")))
+    recipe = _by_role(plain, found).with_formats(state="fp32", convolution="fp32")
+    return recipe.with_formats(**c.formats)

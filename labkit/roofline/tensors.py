@@ -1,6 +1,5 @@
 """What a model is made of, as counts and shapes: the common language of all architectures."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -21,7 +20,11 @@ class Role(StrEnum):
 
 @dataclass(frozen=True)
 class Tensor:
-    """`layers` x max(1, `experts`) matrices of shape [rows, cols]; a vector has cols = 1."""
+    """`layers` x max(1, `experts`) matrices of shape [rows, cols]; a vector has cols = 1.
+
+    `path` is the module's name in the checkpoint, {} for the layer and {e} for the expert; `at` lists the layers. Both
+    are empty where the account needs no name.
+    """
 
     name: str
     group: str
@@ -30,6 +33,8 @@ class Tensor:
     cols: int
     layers: int = 1
     experts: int = 0
+    path: str = ""
+    at: tuple[int, ...] = ()
 
     @property
     def copies(self) -> int:
@@ -47,22 +52,38 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Cache:
-    """KV of `layers` layers: values kept for each token, and the window beyond which a layer reads nothing."""
+    """KV of `layers` layers: values kept for each token, and the window beyond which a layer reads nothing.
+
+    keeps_all: every token's values are held although a step reads no more than `window` of them (sparse attention).
+    format: the number format where it is not the KV cache's own, as of an indexer's keys. readers: layers that read
+    it in a step, where layers share one cache; by default those that hold it.
+    """
 
     layers: int
     values: int
     window: int | None = None
+    keeps_all: bool = False
+    format: str | None = None
+    name: str = "KV"
+    readers: int | None = None
 
     def values_read(self, context: int) -> int:
         seen = context if self.window is None else min(context, self.window)
-        return self.layers * self.values * seen
+        return (self.layers if self.readers is None else self.readers) * self.values * seen
+
+    def values_held(self, context: int) -> int:
+        """Values that must stay in memory for a sequence of this length."""
+        kept = context if self.window is None or self.keeps_all else min(context, self.window)
+        return self.layers * self.values * kept
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A whole model. `nextn` is one multi-token-prediction layer, `nextn_cache` its own KV; the head is shared.
+    """A whole model. `nextn` is one multi-token-prediction layer of `nextn_layers`, `nextn_caches` its own KV; the
+    head is shared.
 
-    `recurrent` and `convolution` are values of linear-attention state per sequence (not per token).
+    `recurrent` and `convolution` are values of linear-attention state per sequence (not per token). `state_format` is
+    the state's number format where the config names one. `notes` say what the account leaves out.
     """
 
     architecture: str
@@ -73,10 +94,14 @@ class Shape:
     tensors: tuple[Tensor, ...]
     caches: tuple[Cache, ...]
     nextn: tuple[Tensor, ...] = ()
-    nextn_cache: Cache | None = None
+    nextn_caches: tuple[Cache, ...] = ()
+    nextn_layers: int = 0
     recurrent: int = 0
     convolution: int = 0
     tied: bool = False
+    state_format: str | None = None
+    layers: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def total_parameters(self) -> int:
@@ -88,28 +113,20 @@ class Shape:
         """Parameters that one token multiplies with: the head once, of the embedding one row."""
         return (
             sum(t.read(self.top_k) * t.rows * t.cols for t in self.tensors if t.role is not Role.EMBEDDING)
-            + self.hidden
+            + sum(t.cols for t in self.tensors if t.role is Role.EMBEDDING)
             + (self.vocab * self.hidden if self.tied else 0)
         )
 
     @property
+    def active_with_embedding(self) -> float:
+        """The same with the whole embedding table, as many makers count; a tied head is that table."""
+        return self.active_parameters + (0 if self.tied else self.vocab * self.hidden - self.hidden)
+
+    @property
     def nextn_parameters(self) -> int:
+        """Of one NEXTN layer."""
         return sum(t.parameters for t in self.nextn)
 
     def kv_values(self, context: int) -> int:
         """KV values that one decode step at this context length reads."""
         return sum(c.values_read(context) for c in self.caches)
-
-
-def mlp(name: str, group: str, role: Role, hidden: int, inner: int, layers: int, experts: int = 0) -> Iterable[Tensor]:
-    """The three matrices of a gated MLP."""
-    for part, rows, cols in (("gate_proj", inner, hidden), ("up_proj", inner, hidden), ("down_proj", hidden, inner)):
-        yield Tensor(f"{name}.{part}", group, role, rows, cols, layers, experts)
-
-
-def ends(hidden: int, vocab: int, tied: bool) -> Iterable[Tensor]:
-    """Embedding, final norm and head. A tied head is the embedding table and not stored twice."""
-    yield Tensor("embedding", "embedding row", Role.EMBEDDING, vocab, hidden)
-    yield Tensor("final_norm", "norms", Role.SMALL, hidden, 1)
-    if not tied:
-        yield Tensor("lm_head", "head", Role.HEAD, vocab, hidden)

@@ -30,7 +30,7 @@ def test_a_tied_head_is_counted_once_but_read(name):
 def test_caches_and_state():
     bailing = shape_of(shapes.BAILING)
     assert [(c.layers, c.values, c.window) for c in bailing.caches] == [(4, 22, None)]
-    assert bailing.nextn_cache.layers == 1 and bailing.nextn_cache.values == 22
+    assert [(c.layers, c.values) for c in bailing.nextn_caches] == [(1, 22)]
     assert bailing.recurrent == 4 * 3 * 9 * 9 and bailing.convolution == 4 * 3 * 27 * 3
     assert (bailing.experts, bailing.top_k) == (12, 5)
     oss = shape_of(shapes.GPT_OSS)
@@ -38,13 +38,13 @@ def test_caches_and_state():
     assert oss.kv_values(10) == 5 * 28 * 10 and oss.kv_values(100) == 28 * (2 * 100 + 3 * 30)
     kimi = shape_of(shapes.KIMI)
     assert kimi.recurrent == 3 * 4 * 81 and kimi.convolution == 3 * 3 * 36 * 2
-    assert kimi.caches[0].layers == 2 and not kimi.nextn and kimi.nextn_cache is None
+    assert kimi.caches[0].layers == 2 and not kimi.nextn and not kimi.nextn_caches
     for config, layers, values in ((shapes.QWEN, 6, 28), (shapes.GLM, 6, 28), (shapes.DEEPSEEK, 6, 22)):
         (cache,) = shape_of(config).caches
         assert (cache.layers, cache.values, cache.window) == (layers, values, None)
         assert shape_of(config).recurrent == shape_of(config).convolution == 0
-    assert shape_of(shapes.GLM).nextn_cache.values == 28 and shape_of(shapes.GLM).nextn_cache.layers == 1
-    assert shape_of(shapes.DEEPSEEK).nextn_cache.layers == 1
+    assert [(c.layers, c.values) for c in shape_of(shapes.GLM).nextn_caches] == [(1, 28)]
+    assert [c.layers for c in shape_of(shapes.DEEPSEEK).nextn_caches] == [1]
 
 
 def test_options_of_the_config_change_the_count():
@@ -104,25 +104,58 @@ def test_counts_against_what_the_makers_publish(model):
         assert abs(mine - known.published[name].si) <= slack, name
 
 
-def test_an_unknown_architecture_is_an_error_with_the_missing_fields():
-    with pytest.raises(BadInput) as e:
-        shape_of(
-            {
-                "architectures": ["LlamaForCausalLM"],
-                "vocab_size": 5,
-                "hidden_size": 4,
-                "num_hidden_layers": 2,
-                "num_attention_heads": 2,
-                "num_key_value_heads": 1,
-                "head_dim": 2,
-                "intermediate_size": 8,
-            }
-        )
-    text = str(e.value)
-    assert "LlamaForCausalLM" in text and all(known in text for known in KNOWN)
-    assert "Qwen3MoeForCausalLM, it lacks: moe_intermediate_size, num_experts, num_experts_per_tok" in text
-    with pytest.raises(BadInput, match="does not guess"):
-        shape_of(shapes.QWEN | {"architectures": ["OtherMoe"]})
+def test_an_unknown_architecture_is_an_error_that_names_the_nearest():
+    with pytest.raises(BadInput, match="Lama3ForCausalLM.*nearest by name: Llama.*no guess"):
+        shape_of(shapes.QWEN | {"architectures": ["Lama3ForCausalLM"]})
+
+
+def test_a_wrapper_is_known_by_its_language_model():
+    inner = {k: v for k, v in shapes.QWEN.items() if k != "architectures"} | {"model_type": "qwen3_moe"}
+    shape = shape_of({"architectures": ["NobodysWrapper"], "text_config": inner, "vision_config": {"hidden_size": 9}})
+    assert shape.total_parameters == shapes.QWEN_TOTAL and "vision" in shape.notes[0]
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("num_memory_heads", 4),
+        ("use_latent_moe", True),
+        ("attn_window_pattern", "LLLG"),
+        ("cross_layer_kv_share", [1, 2]),
+        ("mystery", 7),
+        ("mtp_use_kda", True),
+        ("expand_ratio", 1.5),
+        ("linear_attn_config", {"num_heads": 3}),
+    ],
+)
+def test_a_geometry_field_that_the_family_does_not_know_is_refused_by_name(field, value):
+    with pytest.raises(BadInput, match=f"does not know for Qwen3MoeForCausalLM: got '{field}"):
+        shape_of(shapes.QWEN | {field: value})
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("num_memory_heads", None),
+        ("use_latent_moe", False),
+        ("attn_window_pattern", ""),
+        ("bos_token_id", 151643),
+        ("rope_scaling", {"factor": 4.0}),
+        ("max_position_embeddings", 40960),
+        ("router_aux_loss_coef", 0.001),
+        ("initializer_range", 0.02),
+        ("some_new_threshold", 0.5),
+        ("unsloth_version", "2026.1"),
+    ],
+)
+def test_fields_that_change_no_tensor_are_passed_over(field, value):
+    assert shape_of(shapes.QWEN | {field: value}).total_parameters == shapes.QWEN_TOTAL
+
+
+def test_one_count_told_twice_must_agree():
+    assert shape_of(shapes.QWEN | {"num_local_experts": 9}).experts == 9
+    with pytest.raises(BadInput, match="num_experts and num_local_experts"):
+        shape_of(shapes.QWEN | {"num_local_experts": 8})
 
 
 @pytest.mark.parametrize("name", shapes.ALL)
@@ -226,8 +259,9 @@ def test_without_the_field_there_is_no_nextn_layer(config):
         {k: v for k, v in config.items() if k != "num_nextn_predict_layers"},
         config | {"num_nextn_predict_layers": 0},
     ):
-        assert shape_of(bare).nextn == () and shape_of(bare).nextn_cache is None
-    assert shape_of(config | {"num_nextn_predict_layers": 2}).nextn_cache.layers == 1, "one pass goes through one layer"
+        assert shape_of(bare).nextn == () and shape_of(bare).nextn_caches == ()
+    two = shape_of(config | {"num_nextn_predict_layers": 2})
+    assert [c.layers for c in two.nextn_caches] == [1] and two.nextn_layers == 2, "one pass goes through one layer"
 
 
 def test_sparse_steps_count_from_one():

@@ -42,7 +42,7 @@ def test_names_are_read_kindly():
     assert Format("own", 4).size(2, 3) == Size(3, 0, 0)
 
 
-@pytest.mark.parametrize("bad", ["fp4", "int4", "int4-g0", "int3-g32", "fp8-block", "fp8-block0", "", None, 8])
+@pytest.mark.parametrize("bad", ["fp4", "int4", "int4-g0", "int9-g32", "fp8-block", "fp8-block0", "", None, 8])
 def test_unknown_formats_name_what_is_accepted(bad):
     with pytest.raises(BadInput, match="format.*fp32, bf16"):
         Format.parse(bad)

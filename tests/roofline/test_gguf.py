@@ -4,7 +4,8 @@ import gguf_file
 import pytest
 
 from labkit.errors import BadInput
-from labkit.roofline.gguf import TYPES, Length, format_of, read_gguf
+from labkit.roofline.formats import Format
+from labkit.roofline.gguf import TYPES, Length, read_gguf
 
 META = {
     "general.architecture": "llama",
@@ -77,8 +78,8 @@ def test_what_is_not_gguf(tmp_path):
 
 @pytest.mark.parametrize("name", [n for n, *_ in TYPES.values()])
 def test_every_type_is_a_format_of_the_same_size(name):
-    number, (_, block, size, _) = next((k, v) for k, v in TYPES.items() if v[0] == name)
-    assert format_of(name).size(3, 2 * block).total == 3 * 2 * size
+    _, block, size, _ = next(v for v in TYPES.values() if v[0] == name)
+    assert Format.parse(name).size(3, 2 * block).total == 3 * 2 * size
 
 
 def test_block_sizes_are_those_of_the_gguf_package():

@@ -52,27 +52,27 @@ PLAIN = dict.fromkeys(BF16, "bf16") | {
         ({"quant_method": "mxfp4"}, {"experts": "mxfp4"}),
         (
             {"quant_method": "gptq", "bits": 4, "group_size": 128},
-            {"dense": "int4-g128", "experts": "int4-g128", "absorbed": "int4-g128"},
+            {"dense": "int4-g128z", "experts": "int4-g128z"},
         ),
         (
             {"quant_method": "gptq", "bits": 4, "group_size": 1},
-            {"dense": "int4-g1", "experts": "int4-g1", "absorbed": "int4-g1"},
+            {"dense": "int4-g1z", "experts": "int4-g1z"},
         ),
         (
             {"quant_method": "awq", "bits": 8, "group_size": 64},
-            {"dense": "int8-g64", "experts": "int8-g64", "absorbed": "int8-g64"},
+            {"dense": "int8-g64z", "experts": "int8-g64z"},
         ),
         (
             {
                 "quant_method": "compressed-tensors",
                 "config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 32}}},
             },
-            {"dense": "int4-g32", "experts": "int4-g32", "absorbed": "int4-g32"},
+            {"dense": "int4-g32", "experts": "int4-g32", "head": "int4-g32"},
         ),
         (
             {
                 "quant_method": "compressed-tensors",
-                "ignore": ["re:.*attention.*"],
+                "ignore": ["re:.*attention.*", "lm_head"],
                 "config_groups": {"g": {"weights": {"num_bits": 4, "group_size": 32}}},
             },
             {"experts": "int4-g32"},
@@ -116,13 +116,13 @@ def test_dtypes():
             {"quant_method": "fp8", "routed_experts_quant_method": "mxfp4", "routed_experts_group_size": 16},
             "group_size",
         ),
-        ({"quant_method": "gptq", "bits": 3, "group_size": 128}, "bits"),
-        ({"quant_method": "gptq", "bits": 4, "group_size": -1}, "group"),
+        ({"quant_method": "gptq", "bits": 1, "group_size": 128}, "bits"),
+        ({"quant_method": "gptq", "bits": 4, "group_size": -2}, "group"),
         ({"quant_method": "awq", "bits": 4, "group_size": True}, "group"),
         ({"quant_method": "awq", "bits": 4}, "group"),
         ({"quant_method": "compressed-tensors"}, "config_groups"),
         ({"quant_method": "compressed-tensors", "config_groups": {"a": {}, "b": {}}}, "config_groups"),
-        ({"quant_method": "compressed-tensors", "config_groups": {"a": None}}, "bits"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"a": None}}, "config_groups.a.weights"),
     ],
 )
 def test_quantisation_that_is_not_known(quantisation, what):
