@@ -176,8 +176,7 @@ def test_the_example_is_a_valid_catalog(capsys, tmp_path, monkeypatch):
 
 
 def test_architectures_are_listed(capsys):
-    assert cli.main(["catalog", "--architectures"]) == 0
-    out = capsys.readouterr().out
-    assert "Qwen3NextForCausalLM" in out and "GemmaForCausalLM" in out
-    assert cli.main(["catalog", "--architectures", "--json"]) == 0
-    assert "LlamaForCausalLM" in json.loads(capsys.readouterr().out)["families"]["llama"]
+    text = out(capsys, "catalog", "--architectures")
+    assert "Qwen3NextForCausalLM" in text and "GemmaForCausalLM" in text
+    listed = json.loads(out(capsys, "catalog", "--architectures", "--json"))["families"]
+    assert "LlamaForCausalLM" in listed["llama"]
