@@ -58,7 +58,8 @@ def shape_of(config: "dict | ModelConfig") -> Shape:
         return gguf_shape.shape_of(config)
     spec = family_of(config)
     f = Geometry(config, spec, _table()["fields"])
-    f.need(["vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", *spec.get("needs", ())])
+    counted = ["num_hidden_layers"] if not spec.get("blocks") else []
+    f.need(["vocab_size", "hidden_size", *counted, "num_attention_heads", *spec.get("needs", ())])
     shape = _build(f, spec)
     f.finish()
     if shape.top_k > shape.experts:
@@ -75,6 +76,8 @@ def with_top_k(config: "dict | ModelConfig", top_k: int) -> ModelConfig:
 
 def _build(f: Geometry, spec: dict) -> Shape:
     singles = layers.blocks(f, "hybrid_override_pattern", "layers_block_type") if spec.get("blocks") else None
+    if spec.get("blocks") and singles is None:
+        f.need(["hybrid_override_pattern"])
     if singles is not None:
         number = f.raw("layers", len(singles))
         if number != len(singles):
@@ -120,7 +123,8 @@ def _mark_optional(f: Geometry, spec: dict, experts: int) -> None:
         quiet += ["experts", "moe_inner", "shared_experts", "shared_inner", "first_dense", "decoder_sparse_step"]
         quiet += ["mlp_only_layers"]
     if not spec.get("moe") or experts:
-        quiet += ["dense_inner"] if spec.get("ffn") in ("all", "steps", "first", "listed", "if experts") else []
+        sparse = spec.get("blocks") or spec.get("ffn") in ("all", "steps", "first", "listed", "if experts")
+        quiet += ["dense_inner"] if sparse else []
     if spec.get("attention", {}).get("kind") == "mla":
         quiet += ["kv_heads", "head_dim", "qk_head_dim"]
     if "sliding_window" in f.fields and not any(k in str(spec.get("layers")) for k in ("chunk",)):
@@ -129,9 +133,9 @@ def _mark_optional(f: Geometry, spec: dict, experts: int) -> None:
         f.raw(key)
 
 
-def _parts(f: Geometry, spec: dict, plan: list[tuple[str | None, str | None]], nextn: bool = False) -> list[Part]:
+def _parts(f: Geometry, spec: dict, plan: list[tuple[str | None, str | None]], after: int | None = None) -> list[Part]:
     """The layers of a plan, gathered by kind. NEXTN layers stand after the model's own."""
-    start = f.count("layers") if nextn else 0
+    start = after if after is not None else 0
     prefix = spec.get("prefix", "model.layers") + ".{}"
     names = {"attention": "self_attn", "linear": "linear_attn", "ffn": "mlp"} | spec.get("names", {})
     found: list[Part] = []
@@ -143,13 +147,14 @@ def _parts(f: Geometry, spec: dict, plan: list[tuple[str | None, str | None]], n
     for kind in dict.fromkeys(k for _, k in plan if k):
         home = names.get("dense", names["ffn"]) if kind == "dense" else names["ffn"]
         part = Part(_at(plan, 1, kind, start), f"{prefix}.{home}")
-        if kind == "sparse":
-            feedforward.sparse(f, spec["moe"], part)
-            if spec["moe"].get("beside_dense"):
-                feedforward.dense(f, spec.get("dense", {}), part)
-        else:
-            feedforward.dense(f, spec.get("dense", {}), part)
         found.append(part)
+        if kind == "dense":
+            feedforward.dense(f, spec.get("dense", {}), part)
+            continue
+        feedforward.sparse(f, spec["moe"], part)
+        if spec["moe"].get("beside_dense"):  # Gemma 4: every such layer has a dense MLP too
+            found.append(Part(part.at, f"{prefix}.{names['dense']}"))
+            feedforward.dense(f, spec.get("dense", {}), found[-1])
     every = Part(tuple(range(start, start + len(plan))), prefix)
     norms, singles = spec.get("norms", 2), 1 if spec.get("blocks") else 0
     vectors = (1 if singles else norms) * (2 if spec.get("norm_bias") else 1)
@@ -191,9 +196,9 @@ def _nextn(f: Geometry, spec: dict, plan: list, number: int) -> tuple[tuple[Tens
         kind = plan[number][0] if len(plan) > number else "full"
         sparse = any(ff == "sparse" for _, ff in plan) and how.get("ffn") != "dense"
         inner = [(kind, "sparse" if sparse else "dense")]
-    parts = _parts(f, spec, inner, nextn=True)
+    parts = _parts(f, spec, inner, after=number)
     d = f.count("hidden_size")
-    prefix = f"{spec.get('prefix', 'model.layers')}.{f.count('layers') if not spec.get('blocks') else number}"
+    prefix = f"{spec.get('prefix', 'model.layers')}.{number}"
     own = (
         Tensor(
             "nextn.eh_proj", "NEXTN projection", Role.DENSE, d, 2 * d, path=how.get("projection", f"{prefix}.eh_proj")

@@ -296,6 +296,8 @@ def _kv(c: ModelConfig, scheme: object) -> str | None:
     """kv_cache_scheme of compressed-tensors and ModelOpt."""
     if scheme is None:
         return None
+    if isinstance(scheme, str):
+        return _modelopt_kv(c, scheme)
     told = (scheme.get("type"), scheme.get("num_bits")) if isinstance(scheme, dict) else scheme
     known = {("float", 8): "fp8-tensor", ("int", 8): "int8-tensor", ("float", 4): "nvfp4"}
     if told not in known:

@@ -7,6 +7,7 @@ MIXERS = {
     "full_attention": "full",
     "attention": "full",
     "indexed_attention": "full",
+    "deepseek_sparse_attention": "full",
     "sliding_attention": "sliding",
     "chunked_attention": "chunked",
     "linear_attention": "linear",
@@ -179,6 +180,8 @@ def feed_forward(f: Geometry, spec: dict) -> list[str]:
         made = ["sparse" if i not in plain and (i + 1) % step == 0 else "dense" for i in range(layers)]
     elif rule == "listed":
         chosen = f.numbers("moe_layers")
+        if chosen is None and f.raw("first_dense") is not None:
+            chosen = range(f.count("first_dense", least=0), layers)
         step = f.count("interleave_moe_layer_step", 1)
         chosen = list(range(step - 1, layers, step)) if chosen is None else chosen
         made = ["sparse" if i in chosen else "dense" for i in range(layers)]

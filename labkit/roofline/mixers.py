@@ -26,7 +26,7 @@ class Part:
     def add(self, name: str, group: str, role: Role, rows: int, cols: int = 1, experts: int = 0) -> None:
         """One tensor of every layer in `at`; nothing where it has no rows."""
         if rows and self.at:
-            path = f"{self.prefix}.{name}" if self.prefix else name
+            path = f"{self.prefix.rstrip('.')}.{name}" if self.prefix else name
             self.tensors.append(Tensor(name, group, role, rows, cols, len(self.at), experts, path, self.at))
 
 

@@ -50,7 +50,7 @@ class Patterns:
         self.plain = plain
         self.regex = re.compile("|".join(regexes)) if regexes else None
 
-    def match(self, names: list[str]) -> bool:
+    def match(self, names: Iterable[str]) -> bool:
         """Whether any of a module's names is meant."""
         return any(self._one(n) for n in names)
 

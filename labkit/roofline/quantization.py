@@ -1,6 +1,7 @@
 """Which number format each tensor has, read from what the checkpoint says and never guessed."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -121,7 +122,20 @@ def _by_role(recipe: Recipe, found: dict[Tensor, Mixed]) -> Recipe:
 
 
 # Parts of a checkpoint that a step of text does not read, or that no scheme quantises.
-_ELSEWHERE = ("vision", "visual", "audio", "mm_", "multi_modal", "projector", "vit", "tower", "norm", "mtp", "embed")
+_ELSEWHERE = (
+    "vision",
+    "visual",
+    "audio",
+    "mm_",
+    "multi_modal",
+    "projector",
+    "vit",
+    "tower",
+    "norm",
+    "mtp",
+    "embed",
+    "indexers_proj",
+)
 
 
 def unmatched(config: "dict | ModelConfig") -> tuple[str, ...]:
@@ -131,18 +145,18 @@ def unmatched(config: "dict | ModelConfig") -> tuple[str, ...]:
     if c.gguf is not None:
         return ()
     shape, notes = shape_of(c), []
-    named = {
-        n for t in (*shape.tensors, *shape.nextn) for i in (t.at or (0,)) for n in names_of(t, i, shape.layers)[:3]
-    }
+    named = {n for t in (*shape.tensors, *shape.nextn) for i in (t.at or (0,)) for n in names_of(t, i, shape.layers)}
     spans = {
         ".".join(p[i:j]) for n in named for p in [n.split(".")] for i in range(len(p)) for j in range(i, len(p) + 1)
     }
     for rule in scheme_of(c).rules:
         for pattern in rule.patterns.listed if rule.patterns else ():
-            if any(word in pattern for word in _ELSEWHERE):
+            if any(word in pattern for word in _ELSEWHERE) or re.search(r"\.experts\.[1-9]", pattern):
+                continue
+            if shape.tied and pattern.endswith("lm_head"):
                 continue
             one = Patterns([pattern])
-            if not (one.plain & spans if one.plain else any(one.match([n]) for n in named)):
+            if not (one.plain & spans if one.plain else one.match(named)):
                 notes.append(f"The quantisation names {pattern}, which is no module of the account.")
     return tuple(notes[:5])
 
