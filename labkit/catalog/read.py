@@ -46,7 +46,9 @@ class Peak:
 
 @dataclass(frozen=True)
 class Machine:
-    """Nominal `bandwidth` (spec) and, when known, what memory `sustained` and how much there is."""
+    """Nominal `bandwidth` (spec) and, when known, what memory `sustained` when read by a plain loop, what `decode`
+    reached, how much memory there is and how much of it an engine may fill (`usable`); `unified`: shared with the CPU.
+    """
 
     id: str
     name: str
@@ -56,6 +58,9 @@ class Machine:
     sustained: Evidence | None = None
     peaks: tuple[Peak, ...] = ()
     note: str = ""
+    decode: Evidence | None = None
+    usable: Evidence | None = None
+    unified: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,18 +175,13 @@ def source_of(where: str, fields: object, key: str) -> Source:
 
 
 def machine_of(where: str, fields: object, sources: dict[str, Source]) -> Machine:
-    e = Entry(where, fields, {"id", "name", "bandwidth", "memory", "sustained", "peaks", "source", "note"})
+    known = {"id", "name", "bandwidth", "memory", "usable", "unified", "sustained", "decode", "peaks", "source", "note"}
+    e = Entry(where, fields, known)
     e = Entry(f"{where} {e.text('id')}", fields, set(e.fields))
     source = _source(e, sources)
     bandwidth = _positive(e, "bandwidth", e.evidence("bandwidth", Tier.SPEC, source), "GB/s")
     if bandwidth is None:
         raise BadInput(f"{e.where}: bandwidth", None, "{value: 273, unit: GB/s}")
-    own = e.fields.get("sustained")
-    sustained_source = (
-        _source(Entry(f"{e.where}: sustained", own, {"value", "unit", "low", "high", "source"}), sources)
-        if own is not None
-        else source
-    )
     peaks = []
     for i, p in enumerate(e.fields.get("peaks") or ()):
         peak = Entry(f"{e.where}: peaks[{i}]", {"flops": p}, {"flops"})
@@ -195,10 +195,21 @@ def machine_of(where: str, fields: object, sources: dict[str, Source]) -> Machin
         bandwidth,
         source,
         _positive(e, "memory", e.evidence("memory", Tier.SPEC, source), "GB"),
-        _positive(e, "sustained", e.evidence("sustained", Tier.REPORTED, sustained_source), "GB/s"),
+        _reported(e, "sustained", "GB/s", source, sources),
         tuple(peaks),
         e.text("note", ""),
+        _reported(e, "decode", "GB/s", source, sources),
+        _reported(e, "usable", "GB", source, sources),
+        e.fields.get("unified", False) is True,
     )
+
+
+def _reported(e: Entry, name: str, unit: str, source: str, sources: dict[str, Source]) -> Evidence | None:
+    """A figure that somebody measured, with a source of its own where it names one."""
+    own = e.fields.get(name)
+    if isinstance(own, dict) and "source" in own:
+        source = _source(Entry(f"{e.where}: {name}", own, {"value", "unit", "low", "high", "source"}), sources)
+    return _positive(e, name, e.evidence(name, Tier.REPORTED, source), unit)
 
 
 def model_of(where: str, fields: object, sources: dict[str, Source], folder: Path) -> Model:

@@ -181,7 +181,11 @@ def sensitivity(prediction: Callable[..., float], inputs: Mapping[str, float], s
 
 @dataclass(frozen=True)
 class BatchPoint:
-    """One point of the batch axis. All of it is analytical: `label` must stand wherever it is shown."""
+    """One point of the batch axis. All of it is analytical: `label` must stand wherever it is shown.
+
+    compute_s: time of the arithmetic at the machine's dense peak, None where that is not known. fits: whether the
+    memory holds it, None where the memory is not known.
+    """
 
     batch: int
     distinct_experts: float
@@ -189,6 +193,12 @@ class BatchPoint:
     memory_s: float
     compute_s: float | None
     label: str = "analytical, not measured"
+    fits: bool | None = None
+
+    @property
+    def bound(self) -> str:
+        """What sets the pace: memory or compute."""
+        return "compute" if (self.compute_s or 0.0) > self.memory_s else "memory"
 
     @property
     def step_s(self) -> float:

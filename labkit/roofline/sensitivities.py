@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from labkit import catalog
 from labkit.roofline import floors, predictions, speculation
-from labkit.roofline.account import per_tensor, simple
+from labkit.roofline.account import Account, per_tensor, simple
 from labkit.roofline.predictions import Influence, sensitivity
 
 CONTEXT = 33792  # tokens: the middle of the synthetic load's output
@@ -44,6 +44,18 @@ def _predictions() -> dict[str, tuple[Callable[..., float], dict[str, float]]]:
             {"ttft": gsm["ttft"].si, "tpot": gsm["tpot"].si, "output_tokens": gsm["mean_output"].si},
         ),
     }
+
+
+def floor_inputs(account: Account, bandwidth: float, swing: float = 0.1) -> list[Influence]:
+    """What the floor of this account moves with: the bandwidth (B/s) and the bytes of each part, strongest first."""
+    caches = {f"{name} read": size for name, size in account.caches}
+    parts = {g.name: g.total_bytes for g in account.groups} | caches
+    parts["state"] = account.state_bytes + account.convolution_bytes
+
+    def floor(bandwidth: float, **sizes: float) -> float:
+        return sum(sizes.values()) / bandwidth
+
+    return sensitivity(floor, {"bandwidth": bandwidth} | {k: v for k, v in parts.items() if v}, swing)
 
 
 def sensitivities(swing: float = 0.1) -> dict[str, list[Influence]]:

@@ -97,7 +97,7 @@ REFUSALS = [
     ),
     (
         lambda: shape_of(shapes.GPT_OSS | {"layer_types": ["full_attention"]}),
-        "config: layer_types: got ['full_attention']; accepted: 5 times full_attention or attention or indexed_attention or sliding_attention or chunked_attention or linear_attention or mamba or mamba2 or conv or short_conv",
+        "config: layer_types: got ['full_attention']; accepted: 5 times full_attention or attention or indexed_attention or deepseek_sparse_attention or sliding_attention or chunked_attention or linear_attention or mamba or mamba2 or conv or short_conv",
     ),
     (
         lambda: shape_of(shapes.QWEN | {"num_key_value_heads": 4}),
