@@ -24,12 +24,14 @@ _Loader.add_implicit_resolver(
 
 @dataclass(frozen=True)
 class Source:
-    """Where figures come from: title, when published or read, address if there is one."""
+    """Where figures come from: title, when published or read, address if there is one. `derives`: its figures were
+    worked out there from others' measurements."""
 
     id: str
     title: str
     date: str
     url: str | None = None
+    derives: bool = False
 
     def __str__(self) -> str:
         return f"{self.title} ({self.date})"
@@ -94,7 +96,9 @@ class Result:
 @dataclass(frozen=True)
 class Published:
     """A derived number as printed somewhere. `within` is how far a recomputed value may lie from it: half a unit of the
-    last printed digit, unless the published figure itself came from rounded inputs (`assumptions` says so)."""
+    last printed digit, unless the published figure itself came from rounded inputs (`assumptions` says so).
+    `derived_there`: no measurement that was published, but worked out by the source from others' figures.
+    """
 
     name: str
     figure: str
@@ -103,6 +107,7 @@ class Published:
     within: float
     assumptions: str = ""
     reason: str = ""
+    derived_there: bool = False
 
     @property
     def value(self) -> float:
@@ -167,11 +172,13 @@ class Entry:
 
 
 def source_of(where: str, fields: object, key: str) -> Source:
-    entry = Entry(f"{where}: {key}", fields, {"title", "date", "read", "url"})
+    entry = Entry(f"{where}: {key}", fields, {"title", "date", "read", "url", "derives"})
     date = entry.fields.get("date", entry.fields.get("read"))
     if not isinstance(date, datetime.date):
         raise BadInput(f"{entry.where}: date", date, "date: or read: as YYYY-MM-DD")
-    return Source(key, entry.text("title"), date.isoformat(), entry.fields.get("url"))
+    return Source(
+        key, entry.text("title"), date.isoformat(), entry.fields.get("url"), entry.fields.get("derives") is True
+    )
 
 
 def machine_of(where: str, fields: object, sources: dict[str, Source]) -> Machine:
@@ -283,6 +290,7 @@ def published_of(where: str, fields: object, sources: dict[str, Source], reasons
         within,
         e.text("assumptions", ""),
         " ".join(reasons[reason].split()) if reason else "",
+        e.text("source") in sources and sources[e.text("source")].derives,
     )
 
 

@@ -38,9 +38,10 @@ def _print(rows: list, why: bool) -> None:
     for f in rows:
         unit = "" if f.published.unit == "1" else f.published.unit
         value = f"{f.value:12.5g}"
+        where = _short(f.published.source) + (" (derived there)" if f.published.derived_there else "")
         print(
             f"{'ok' if f.ok else '!!':3} {f.name:{width}}  {f.published.figure:>10}  {value} {unit:8} "
-            f"{f.computed.badge()}; {_short(f.published.source)}"
+            f"{f.computed.badge()}; {where}"
         )
         if why:
             for label, text in (

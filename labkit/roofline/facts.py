@@ -41,6 +41,7 @@ class Fact:
             "unit": p.unit,
             "tier": self.computed.tier.value,
             "source": p.source,
+            "derived_there": p.derived_there,
             "ok": self.ok,
             "rests_on": [t.value for t in self.computed.rests_on()],
             "formula": self.computed.formula,

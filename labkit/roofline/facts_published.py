@@ -20,7 +20,7 @@ from labkit.roofline.speculation import (
     speedup,
 )
 
-Row = tuple[str, Evidence]
+Row = tuple[str, Evidence] | tuple[str, Evidence, Evidence]
 
 
 class Known:
@@ -118,8 +118,10 @@ def _speculation(k: Known) -> Iterator[Row]:
     yield "S at a = 3.90 with c = 1.96", speedup(k.a, low)
     fallen = fallback_tpot(k.tpot["fp8-head"], k.c)
     yield "silent fallback, estimate", fallen
-    yield "silent fallback, estimate, throughput", 1 / fallen
-    yield "silent fallback, share of the baseline", (1 / fallen) / k.decode["baseline"]
+    printed = apply(lambda s: round(s * 1e3) / 1e3, "s", "rounded to whole milliseconds", fallen)
+    share = k.decode["baseline"]
+    yield "silent fallback, estimate, throughput", 1 / printed, 1 / fallen
+    yield "silent fallback, share of the baseline", (1 / printed) / share, (1 / fallen) / share
     measured = catalog.result("fallback").metrics["decode"]
     yield "silent fallback, reported by its author", measured * 1
     yield "silent fallback, reported, TPOT", 1 / measured
@@ -182,7 +184,7 @@ def _accuracy() -> Iterator[Row]:
     ]
     yield "right answers, baseline", rights[0]
     yield "right answers, all three", rights[1]
-    yield "the accuracy change", (rights[0] - rights[1]) / asked
+    yield "the accuracy change", (rights[1] - rights[0]) / asked * spec(100, "point", "percentage points in the whole")
     for side, name in enumerate(("low", "high")):
         yield (
             f"Wilson interval of the baseline's accuracy, {name}",
@@ -196,9 +198,9 @@ def _accuracy() -> Iterator[Row]:
         yield (
             f"paired accuracy {name}",
             apply(
-                lambda a, b, n, place=place: paired_difference(int(a), int(b), int(n))[place],
-                "1",
-                "(b - c)/n and its 95% normal interval",
+                lambda a, b, n, place=place: 100 * paired_difference(int(a), int(b), int(n))[place],
+                "point",
+                "(b - c)/n in percentage points and its 95% normal interval",
                 *only,
                 asked,
             ),

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from labkit.catalog.config import SIDECARS, ModelConfig
 from labkit.errors import BadInput
@@ -72,7 +73,7 @@ def open_model(
     """(config, headers or None) from a catalog id, a path, or an http(s) address of a GGUF file, a safetensors file or
     a folder with config.json. BadInput for what cannot be read."""
     if model.startswith(("http://", "https://")):
-        return remote.open_address(model, read)
+        return _open_address(model, read)
     config = load_config(model)
     folder = Path(model)
     if not read or config.gguf is not None or not folder.exists():
@@ -201,7 +202,52 @@ def _of_name(name: str, layers: int) -> str:
     return "body"
 
 
-def sidecars(get: Callable[[str], str | None]) -> Iterable[tuple[str, dict]]:
+def _open_address(url: str, read: bool = True) -> tuple[ModelConfig, Headers | None]:
+    """(config, headers or None) of a GGUF file, a safetensors file, or a folder with config.json at an address.
+
+    A hub's model page stands for its main branch. BadInput for an address that does not answer as it should.
+    """
+    url = url.rstrip("/")
+    if url.partition("?")[0].endswith(".gguf"):
+        return remote.gguf(url), None
+    base = url.rpartition("/")[0] if url.endswith((".safetensors", ".json")) else url
+    parts = urlsplit(base)
+    if parts.hostname == "huggingface.co" and parts.path.count("/") == 2:
+        base += "/resolve/main"
+    text = remote.text(f"{base}/config.json")
+    if text is None:
+        raise BadInput("model", url, "an address with a config.json")
+    try:
+        fields = json.loads(text)
+    except ValueError as e:
+        raise BadInput("model", f"{base}/config.json", f"readable JSON ({e})") from None
+    fields |= dict(_sidecars(lambda name: remote.text(f"{base}/{name}")))
+    config = ModelConfig.made(fields, parts.path.rstrip("/").rpartition("/")[2] or url, f"{base}/config.json")
+    if not read:
+        return config, None
+    if url.endswith(".safetensors"):
+        return config, whole({url.rpartition("/")[2]: _shard(url)}, base)
+    index = remote.text(f"{base}/{INDEX}")
+    names = ["model.safetensors"] if index is None else read_index(index, f"{base}/{INDEX}")[0]
+    if index is None and remote.ranged(f"{base}/{names[0]}", 0, 8) is None:
+        return config, None
+    return config, whole({n: _shard(f"{base}/{n}") for n in names}, base)
+
+
+def _shard(url: str) -> dict[str, int]:
+    raw = remote.ranged(url, 0, remote.FIRST)
+    if raw is None or len(raw[0]) < 8:
+        raise BadInput("model", url, "a safetensors file that answers a range request")
+    size = struct.unpack("<Q", raw[0][:8])[0]
+    if not 0 < size < remote.MOST:
+        raise BadInput("model", url, "a safetensors file with its header")
+    head = raw[0][8 : 8 + size]
+    if len(head) < size:
+        head = remote.ranged(url, 8, size)[0]
+    return read_header(head, url)
+
+
+def _sidecars(get: Callable[[str], str | None]) -> Iterable[tuple[str, dict]]:
     """The sidecars that an address has, through `get` (None: absent)."""
     for name in SIDECARS:
         text = get(name)

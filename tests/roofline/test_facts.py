@@ -46,6 +46,8 @@ def test_disagreeing_figures_appear_together_with_the_reason():
     assert also == {
         "parameters, Ling-3.0-flash": 124498834912,
         "checkpoint": pytest.approx(70.4535, abs=1e-3),
+        "silent fallback, estimate, throughput": pytest.approx(19.441, abs=1e-3),
+        "silent fallback, share of the baseline": pytest.approx(53.868, abs=1e-3),
         "c from bytes, 2 positions, 33792 tokens": pytest.approx(1.3132, abs=1e-4),
         "c from bytes, 3 positions, 33792 tokens": pytest.approx(1.6231, abs=1e-4),
         "c from bytes, 4 positions, 33792 tokens": pytest.approx(1.9299, abs=1e-4),
@@ -169,3 +171,15 @@ def _ancestors(e):
     for i in e.inputs:
         yield i
         yield from _ancestors(i)
+
+
+def test_who_derived_what():
+    """NVIDIA published measurements; the article's and the lab's derivations are not NVIDIA's."""
+    rows = {f.name: f.published for f in facts()}
+    assert "NVIDIA" in rows["change on GSM8K: TPOT"].source and not rows["change on GSM8K: TPOT"].derived_there
+    for name in ("simple step, BF16 head", "utilisation, baseline, simple account", "ideal 4-bit weights"):
+        assert "article" in rows[name].source and rows[name].derived_there
+    for name in ("ridge point, assumed dense half", "c that would close it, by time", "KV read at 32K, K = 1024"):
+        assert "this lab" in rows[name].source and rows[name].derived_there
+    assert "Recipe repository" in rows["right answers, baseline"].source
+    assert (rows["the accuracy change"].figure, rows["the accuracy change"].unit) == ("-0.08", "point")
