@@ -14,6 +14,7 @@ from labkit.catalog.config import ModelConfig
 from labkit.errors import BadInput
 from labkit.roofline import feedforward, gguf_shape, layers
 from labkit.roofline.geometry import Geometry
+from labkit.roofline.memo import by_config
 from labkit.roofline.mixers import ATTENTION, LINEAR, Part
 from labkit.roofline.tensors import Role, Shape, Tensor
 
@@ -51,9 +52,12 @@ def family_of(config: ModelConfig) -> dict:
     )
 
 
-def shape_of(config: "dict | ModelConfig") -> Shape:
-    """The Shape of a model. BadInput names the architecture, all missing fields, or the fields that are not known."""
-    config = ModelConfig.of(config)
+@by_config
+def shape_of(config: ModelConfig) -> Shape:
+    """The Shape of a model, from a ModelConfig or the content of a config.json.
+
+    BadInput names the architecture, all missing fields, or the fields that are not known.
+    """
     if config.gguf is not None:
         return gguf_shape.shape_of(config)
     spec = family_of(config)

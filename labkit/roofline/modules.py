@@ -43,7 +43,7 @@ class Patterns:
             elif any(c in p for c in "*?["):
                 regexes += [fnmatch.translate(p), fnmatch.translate(p.rstrip("*").rstrip(".") + ".*")]
             else:
-                plain.add(p.strip("."))
+                plain.add(_core(p.strip(".")))
         for p in list(plain):
             last = p.rpartition(".")[2]
             plain |= {p.removesuffix(last) + part for part in _FUSED.get(last, ())}
@@ -55,12 +55,18 @@ class Patterns:
         return any(self._one(n) for n in names)
 
     def _one(self, name: str) -> bool:
-        if self.plain:
+        if self.plain and _core(name) == name:  # of the names with other prefixes the core has been seen
             parts = name.split(".")
             spans = (".".join(parts[i:j]) for i in range(len(parts)) for j in range(i + 1, len(parts) + 1))
             if any(s in self.plain for s in spans):
                 return True
         return bool(self.regex and self.regex.match(name))
+
+
+def _core(name: str) -> str:
+    """A module's name without the prefix under which a checkpoint keeps its language model."""
+    prefix = max((p for p in _PREFIXES if name.startswith(p)), key=len)
+    return name.removeprefix(prefix)
 
 
 LINEAR = {Role.EXPERTS, Role.DENSE, Role.ABSORBED, Role.HEAD}

@@ -11,6 +11,7 @@ from labkit.roofline import gguf_shape
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.dialects import Scheme, scheme_of
 from labkit.roofline.formats import Format
+from labkit.roofline.memo import by_config
 from labkit.roofline.modules import Patterns, names_of
 from labkit.roofline.tensors import Role, Shape, Tensor
 
@@ -64,12 +65,13 @@ class Recipe:
         return {name: getattr(self, name).name for name in _FIELDS}
 
 
-def recipe_of(config: "dict | ModelConfig") -> Recipe:
-    """The recipe that a checkpoint states. BadInput for a quantisation that is not known.
+@by_config
+def recipe_of(c: ModelConfig) -> Recipe:
+    """The recipe that a checkpoint states, from a ModelConfig or the content of a config.json. BadInput for a
+    quantisation that is not known.
 
     Linear-attention state is FP32 unless the config names its dtype; the router is FP32 where `router_dtype` says so.
     """
-    c = ModelConfig.of(config)
     if c.gguf is not None:
         return _gguf(c)
     shape, plain = shape_of(c), _plain(c)

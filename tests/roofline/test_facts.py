@@ -95,6 +95,7 @@ def test_json_rows():
         "unit": "ms",
         "tier": "derived",
         "source": "blog",
+        "derived_there": False,
         "ok": True,
         "rests_on": ["reported", "spec"],
         "formula": "5 ms / 2",
@@ -114,7 +115,7 @@ def test_formulas_are_named():
         "round(accuracy * questions)",
         "Wilson, 95%",
         "binomial, two-sided",
-        "(b - c)/n and its 95% normal interval",
+        "(b - c)/n in percentage points and its 95% normal interval",
         "sum of tensors",
         "dense tensors + 8 experts a layer + head",
         "sum of its tensors",
@@ -137,6 +138,7 @@ def test_every_number_says_where_it_comes_from():
     assert sources - known == {
         "number format",
         "two FLOP are one multiply-add",
+        "percentage points in the whole",
         "three drafts and the token before them",
         "K = 1000",
         "K = 1024",
@@ -148,6 +150,8 @@ def test_the_other_figures_say_what_they_are():
     assert texts == {
         "sum of tensors with 6912 and an element-wise gate",
         "the same with kv_b in BF16",
+        "1 / 51.44 ms",
+        "19.44 1/s / 36.09 tok/s",
         "(verify + drafts * draft pass) / plain step, draft KV counted",
     }
 
