@@ -1,6 +1,7 @@
 """Figures of the byte accounts: one account against the other, bytes over context, experts over window, batches."""
 
 from collections.abc import Sequence
+from math import log10
 
 import plotly.graph_objects as go
 
@@ -8,6 +9,7 @@ from labkit.evidence import Evidence, Tier
 from labkit.figures.marks import hover
 from labkit.figures.theme import GREEN, INK, SERIES, new, tier_name
 from labkit.roofline.account import Account, Simple, bridge
+from labkit.roofline.capacity import Capacity
 from labkit.roofline.predictions import BatchPoint, Influence, RoundBytes, Split
 
 DERIVED = Tier.DERIVED
@@ -100,11 +102,14 @@ def _share(accounts: Sequence[Account], here: int) -> float:
     return nearest.kv_bytes / nearest.total_bytes
 
 
-def _mark(figure: go.Figure, x: float, text: str, side: str = "left") -> None:
-    """A vertical line with its words beside it, inside the plot; `side` is the end of the words at the line."""
+def _mark(figure: go.Figure, x: float, text: str, side: str = "left", log: bool = False) -> None:
+    """A vertical line with its words beside it, inside the plot; `side` is the end of the words at the line.
+
+    log: the axis is logarithmic, where Plotly places lines by their value and words by its logarithm.
+    """
     figure.add_shape(type="line", x0=x, x1=x, xref="x", y0=0, y1=1, yref="paper", line=dict(color=INK, dash="dot"))
     figure.add_annotation(
-        x=x,
+        x=log10(x) if log else x,
         xref="x",
         y=1,
         yref="paper",
@@ -126,19 +131,24 @@ def against_window(
     xs = [a.tokens for a in verifies]
     one = verifies[0].total_bytes
     chosen = next(a for a in verifies if a.tokens == here)
+    touched = (
+        f"{chosen.distinct_experts:.1f} distinct experts of {experts} in a layer" if experts else "all weights once"
+    )
     figure = new(
-        "Window: more positions, more experts",
+        "Window: more positions, more experts" if experts else "Window: more positions, hardly more bytes",
         x="positions computed together",
         y="times one position",
         height=420,
-        alt=f"{here} positions touch {chosen.distinct_experts:.1f} distinct experts of {experts} in a layer; the step "
-        f"then reads {chosen.total_bytes / one:.2f} times the bytes of a plain one.",
+        alt=f"{here} positions touch {touched}; the step then reads {chosen.total_bytes / one:.2f} times the bytes of a "
+        "plain one.",
     )
-    curves = [
-        ("distinct experts, if none were shared", [min(experts, m * top_k) / top_k for m in xs], 4),
-        ("distinct experts, independent choices", [a.distinct_experts / top_k for a in verifies], 1),
-        ("bytes of the step", [a.total_bytes / one for a in verifies], 0),
-    ]
+    curves = [("bytes of the step", [a.total_bytes / one for a in verifies], 0)]
+    if experts:
+        curves = [
+            ("distinct experts, if none were shared", [min(experts, m * top_k) / top_k for m in xs], 4),
+            ("distinct experts, independent choices", [a.distinct_experts / top_k for a in verifies], 1),
+            *curves,
+        ]
     if rounds:
         curves.append(("bytes of a whole draft-and-verify round", [r.c for r in rounds], 2))
     for name, ys, look in curves:
@@ -158,8 +168,83 @@ def against_window(
     return figure
 
 
-def batches(points: Sequence[BatchPoint], bandwidth: Evidence) -> go.Figure:
-    """Tokens a second over batch size, all of it analytical."""
+def held(room: Capacity) -> go.Figure:
+    """What must be held, part by part, against what may be filled: one stacked bar and a line."""
+    usable = room.usable.si / 1e9
+    figure = new(
+        f"{'It fits' if room.fits else 'It does not fit'}: {room.held_bytes / 1e9:.1f} GB of {usable:.1f} GB usable",
+        x="GB held ◇ derived",
+        height=260,
+        alt="; ".join(f"{name} {size / 1e9:.3g} GB" for name, size in room.parts) + f". Usable: {usable:.3g} GB.",
+    )
+    for i, (name, size) in enumerate(room.parts):
+        look = SERIES[i % len(SERIES)]
+        figure.add_bar(
+            y=["held"],
+            x=[size / 1e9],
+            orientation="h",
+            name=tier_name(name, DERIVED),
+            marker=dict(color=look.colour, pattern=dict(shape=("", "/", "x", "-", ".")[i % 5])),
+            hovertemplate=f"{name}: {size / 1e9:.3f} GB<extra>◇ derived</extra>",
+        )
+    figure.add_bar(
+        y=["read a step"],
+        x=[room.read_bytes / 1e9],
+        orientation="h",
+        name=tier_name("read by one step", DERIVED),
+        marker=dict(color=GREEN),
+        hovertemplate=f"one step reads {room.read_bytes / 1e9:.3f} GB<extra>◇ derived</extra>",
+    )
+    figure.update_layout(barmode="stack")
+    _mark(figure, usable, "usable", "right")
+    return figure
+
+
+def held_unknown(machine: str) -> go.Figure:
+    """An empty plot that says why."""
+    return new(f"The memory of {machine} is not in the catalog", height=160, alt=f"The memory of {machine} is unknown.")
+
+
+def changes(rows: Sequence[tuple[str, Account]], bandwidth: Evidence) -> go.Figure:
+    """Floors after single changes, the present settings on top, each bar split into weights, KV and state."""
+    shown = list(reversed(rows))
+    base = rows[0][1].total_bytes
+    figure = new(
+        "What one change does to the floor",
+        x=f"ms a step at least, at {bandwidth.quantity('g')}",
+        height=120 + 34 * len(rows),
+        alt="; ".join(f"{name}: {a.total_bytes / bandwidth.si * 1e3:.3g} ms" for name, a in rows) + ".",
+    )
+    parts = (
+        ("weights", [a.weight_bytes for _, a in shown]),
+        ("KV read", [a.kv_bytes for _, a in shown]),
+        ("state", [a.state_bytes + a.convolution_bytes for _, a in shown]),
+    )
+    for i, (name, sizes) in enumerate(parts):
+        if any(sizes):
+            figure.add_bar(
+                y=[n for n, _ in shown],
+                x=[s / bandwidth.si * 1e3 for s in sizes],
+                orientation="h",
+                name=tier_name(name, DERIVED),
+                marker=dict(color=SERIES[i].colour, pattern=dict(shape=("", "/", "x")[i])),
+                customdata=[s / 1e6 for s in sizes],
+                hovertemplate=f"%{{y}}, {name}: %{{customdata:.1f}} MB, %{{x:.3g}} ms<extra>◇ derived</extra>",
+            )
+    for name, account in shown:
+        figure.add_annotation(
+            y=name,
+            x=account.total_bytes / bandwidth.si * 1e3,
+            text=f" {account.total_bytes / base - 1:+.0%}" if account.total_bytes != base else "",
+            showarrow=False,
+            xanchor="left",
+        )
+    figure.update_layout(barmode="stack", margin_l=190)
+    return figure
+
+
+def batches(points: Sequence[BatchPoint], bandwidth: Evidence, ends: str = "") -> go.Figure:
+    """Tokens a second over batch size, all of it analytical. `ends`: why the curve stops before the axis does."""
     figure = new(
         f"Batches ({points[0].label})",
         x="sequences decoded together",
@@ -182,6 +267,11 @@ def batches(points: Sequence[BatchPoint], bandwidth: Evidence) -> go.Figure:
             marker_symbol=SERIES[look].marker,
             hovertemplate=f"{name}: %{{y:.4g}} tok/s at batch %{{x}}<extra>◇ analytical, not measured</extra>",
         )
+    turn = next((p for p in points if p.bound == "compute"), None)
+    if turn is not None:
+        _mark(figure, turn.batch, f"compute sets the pace from batch {turn.batch}", "right", log=True)
+    if ends:
+        _mark(figure, points[-1].batch, ends, "right", log=True)
     figure.update_xaxes(type="log", tickvals=[p.batch for p in points])
     figure.update_yaxes(type="log")
     return figure

@@ -13,9 +13,9 @@ from labkit.figures import decode
 from labkit.figures.show import follow_theme, show
 from labkit.measure import machine as machines
 from labkit.notebook import render as words
-from labkit.notebook.bytes_choice import WINDOWS, Choice
+from labkit.notebook.bytes_choice import BATCHES, WINDOWS, Choice
 from labkit.notebook.mode import is_live
-from labkit.roofline.account import checkpoint_bytes, per_tensor, simple
+from labkit.roofline.account import Account, checkpoint_bytes, per_tensor, simple
 from labkit.roofline.floors import (
     Work,
     compare_utilisation,
@@ -187,12 +187,13 @@ class BytesPanel:
     def _window_lines(self) -> Lines:
         m, verify = self.at.window, self.at.account(tokens=self.at.window)
         most = min(self.at.shape.experts, m * self.at.top_k)
+        distinct = (
+            "distinct experts a layer",
+            f"{verify.distinct_experts:.1f} of {self.at.shape.experts}",
+            f"◇ derived; {most} if none were chosen twice",
+        )
         lines: Lines = [
-            (
-                "distinct experts a layer",
-                f"{verify.distinct_experts:.1f} of {self.at.shape.experts}",
-                f"◇ derived; {most} if none were chosen twice",
-            ),
+            *([distinct] if self.at.shape.experts else []),
             (
                 "bytes of the step",
                 verify.evidence(),
@@ -209,10 +210,50 @@ class BytesPanel:
             )
         return lines
 
+    def fits(self) -> None:
+        """Capacity first: what must be held against what may be filled."""
+        self._section(
+            lambda: figures.held(self.at.room()) if self.at.room() else figures.held_unknown(self.at.machine.name),
+            self._fits_lines,
+            ("machine", "context", "experts"),
+        )
+
+    def _fits_lines(self) -> Lines:
+        room = self.at.room()
+        if room is None:
+            return [("memory", "not known", f"of {self.at.machine.name}: add it to catalog/*.yaml")]
+        base = (spec(room.context, "token", self.at.base.source),)
+        held = derived(room.held_bytes, "B", "weights + caches + state + the engine's own", base)
+        read = derived(room.read_bytes, "B", "one plain step", base)
+        return [
+            ("to be held", held, room.sentence().partition(":")[0]),
+            ("usable", room.usable, room.how),
+            (
+                "read by one step",
+                read,
+                f"{room.read_bytes / room.held_bytes:.0%} of what is held: two different numbers",
+            ),
+            ("longest context that fits", f"{room.longest_context:,} tokens", "◇ derived"),
+        ]
+
+    def change(self) -> None:
+        """What single changes of format, head and context do to bytes and floor."""
+        self._section(
+            lambda: figures.changes(self.at.changes(), self.at.machine.bandwidth),
+            self._change_lines,
+            ("machine", "context", "experts", "head"),
+        )
+
+    def _change_lines(self) -> Lines:
+        (_, base), *others = self.at.changes()
+        best, account = min(others, key=lambda row: row[1].total_bytes)
+        less = 1 - account.total_bytes / base.total_bytes
+        return [("the largest single saving", best, f"{less:.0%} of the step's bytes, and so of the floor")]
+
     def batch(self) -> None:
         """The batch axis: analytical."""
         self._section(
-            lambda: figures.batches(self.at.batches(), self.at.machine.bandwidth),
+            lambda: figures.batches(self.at.batches(), self.at.machine.bandwidth, self._ends()),
             self._batch_lines,
             ("machine", "context", "experts"),
         )
@@ -220,7 +261,23 @@ class BytesPanel:
     def _batch_lines(self) -> Lines:
         first, last = self.at.batches()[0], self.at.batches()[-1]
         gain = f"x{last.tokens_per_s / first.tokens_per_s:.1f}, not x{last.batch}"
-        return [(f"batch {last.batch} over batch 1", gain, f"◇ {last.label}")]
+        lines: Lines = [(f"batch {last.batch} over batch 1", gain, f"◇ {last.label}")]
+        turn = next((p.batch for p in self.at.batches() if p.bound == "compute"), None)
+        peak = self.at.peak()
+        if peak is None:
+            lines.append(("compute roof", "not known", "the catalog has no peak of this machine"))
+        else:
+            lines.append(("compute sets the pace from", f"batch {turn}" if turn else "no batch shown", peak[1]))
+        if ends := self._ends():
+            lines.append(("the curve stops", ends, "◇ derived"))
+        return lines
+
+    def _ends(self) -> str:
+        """Why the batch curve stops where it does; empty where it was drawn to its end."""
+        last, room = self.at.batches()[-1].batch, self.at.room()
+        if room is not None and not room.fits:
+            return "memory does not hold even one sequence"
+        return f"memory holds no more than batch {last}" if last < BATCHES[-1] else ""
 
     def story(self) -> None:
         """The published gain split in two, over the c that one assumes: always the published machine and model."""
@@ -254,7 +311,8 @@ class BytesPanel:
 
     def _hangs_figure(self) -> go.Figure:
         a, speed = self.at.account(), self.at.machine.bandwidth
-        experts, head = (a.group(n).total_bytes for n in ("routed experts", "head"))
+        sizes = {g.name: g.total_bytes for g in a.groups}
+        experts, head = (sizes.get(n, 0.0) for n in ("routed experts", "head"))
         parts = {
             "bandwidth": speed.si,
             "dense weights": a.weight_bytes - experts - head,
@@ -321,11 +379,7 @@ class BytesPanel:
                 f"No, {twice.total_bytes / plain.total_bytes:.3f} times as much. Only the KV doubles, and it was "
                 f"{plain.kv_bytes / plain.total_bytes:.1%} of the step.",
             ),
-            (
-                "Four positions choose their experts. How many distinct ones does a layer read?",
-                f"About {four.distinct_experts:.1f}, not {4 * self.at.top_k}, if the choices are independent. "
-                "Neighbouring tokens may agree more; the engine can count.",
-            ),
+            *self._experts_question(four),
             (
                 "Four positions in one step: four times the bytes?",
                 f"No, {four.total_bytes / plain.total_bytes:.2f} times. Dense weights, head and KV are read once.",
@@ -342,6 +396,15 @@ class BytesPanel:
                 )
             )
         return got
+
+    def _experts_question(self, four: Account) -> list[tuple[str, str]]:
+        if not self.at.shape.experts:
+            return []
+        answer = (
+            f"About {four.distinct_experts:.1f}, not {4 * self.at.top_k}, if the choices are independent. "
+            "Neighbouring tokens may agree more; the engine can count."
+        )
+        return [("Four positions choose their experts. How many distinct ones does a layer read?", answer)]
 
     def summary(self) -> None:
         """The three numbers as plain text."""

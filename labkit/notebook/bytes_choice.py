@@ -1,7 +1,5 @@
 """What the reader of notebook 01 has chosen, and the accounts that follow from it."""
 
-import dataclasses
-
 from labkit import catalog
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived, reported, spec
@@ -9,7 +7,9 @@ from labkit.fields import check, real
 from labkit.measure import machine as machines
 from labkit.notebook.settings import Setting, checked
 from labkit.roofline.account import Account, Simple, per_tensor, simple
-from labkit.roofline.architectures import shape_of
+from labkit.roofline.architectures import shape_of, with_top_k
+from labkit.roofline.capacity import Capacity, capacity, largest_batch
+from labkit.roofline.formats import Format
 from labkit.roofline.predictions import BatchPoint, RoundBytes, batch_axis, context_crossover, round_bytes
 from labkit.roofline.quantization import Recipe, recipe_of
 
@@ -39,7 +39,7 @@ class Choice:
         self.base = catalog.load_config(model)
         self.shape = shape_of(self.base)
         self.tpot_ms = check(real(1e-6, 1e6) | None, "tpot_ms", tpot_ms)
-        self.longest = self.base.fields.get("max_position_embeddings", LONGEST)
+        self.longest = self.base.fields.get("max_position_embeddings") or LONGEST
         self.settings = (
             Setting(
                 "machine",
@@ -64,8 +64,8 @@ class Choice:
                 "top-k",
                 "int",
                 "Experts that each token chooses in a layer.",
-                1,
-                min(self.shape.experts, 4 * self.shape.top_k),
+                min(1, self.shape.experts),
+                max(1, min(self.shape.experts, 4 * self.shape.top_k)),
             ),
             Setting("window", "window", "int", "Positions that one step computes together.", 1, WINDOWS),
         )
@@ -104,8 +104,7 @@ class Choice:
     @property
     def config(self) -> catalog.ModelConfig:
         """The model's config with the chosen top-k."""
-        name = next(n for n in ("num_experts_per_tok", "num_experts_per_token") if n in self.base.fields)
-        return dataclasses.replace(self.base, fields=self.base.fields | {name: self.top_k})
+        return self.base if self.top_k == self.shape.top_k else with_top_k(self.base, self.top_k)
 
     @property
     def recipe(self) -> Recipe:
@@ -128,7 +127,8 @@ class Choice:
 
     def simple(self) -> Simple:
         """The simple account at the present settings."""
-        return simple(self.config, self.account(context=0).recipe.head.bits, weight_bits=self.recipe.experts.bits)
+        bits = (self.recipe.experts if self.shape.experts else self.recipe.dense).bits
+        return simple(self.config, self.account(context=0).recipe.head.bits, weight_bits=bits)
 
     def simple_step(self) -> Evidence:
         active = spec(self.simple().active_parameters, "param", self.base.source)
@@ -166,13 +166,49 @@ class Choice:
         ]
 
     def batches(self) -> list[BatchPoint]:
-        dense = [p.flops.si for p in self.machine.peaks if not p.sparse]
+        """Batches as far as the memory holds them, with the compute roof where a peak is known."""
+        held = largest_batch(self.config, self.machine, BATCHES, context=self.context, recipe=self.recipe)
+        peak = self.peak()
         return batch_axis(
             self.config,
-            BATCHES,
+            [b for b in BATCHES if held is None or b <= max(1, held)],
             context=self.context,
             bandwidth=self.machine.bandwidth.si,
-            peak_flops=dense[0] if dense else None,
+            peak_flops=None if peak is None else peak[0],
             recipe=self.recipe,
             head=self.head,
         )
+
+    def peak(self) -> tuple[float, str] | None:
+        """(FLOP/s of dense work, how it is known): a dense peak, else half of a sparse one, an assumption."""
+        dense = next((p for p in self.machine.peaks if not p.sparse), None)
+        if dense is not None:
+            return dense.flops.si, f"{dense.precision} dense"
+        sparse = next(iter(self.machine.peaks), None)
+        return None if sparse is None else (sparse.flops.si / 2, f"half of the sparse {sparse.precision} peak, assumed")
+
+    def room(self, context: int | None = None) -> Capacity | None:
+        """What must be held at the present settings; None where the machine's memory is not known."""
+        context = self.context if context is None else context
+        return capacity(self.config, self.machine, context=context, recipe=self.recipe)
+
+    def changes(self) -> list[tuple[str, Account]]:
+        """(change, account after it) for single changes of format, head and context, the present settings first."""
+        found = [("as it is", self.account())]
+        if self.account().recipe.head.bits > 8:
+            found.append(("FP8 head", self.account(head="fp8")))
+        role = "experts" if self.shape.experts else "dense"
+        for name in ("bf16", "fp8-block128", "nvfp4"):
+            form = Format.parse(name)
+            if form.bits != getattr(self.recipe, role).bits:
+                recipe = self.recipe.with_formats(**{role: form})
+                account = per_tensor(self.config, context=self.context, recipe=recipe, head=self.head)
+                what = "routed experts" if self.shape.experts else "projections"
+                found.append((f"{what} in {name}", account))
+        if self.recipe.kv.bits > 8:
+            recipe = self.recipe.with_formats(kv="fp8-tensor")
+            found.append(("FP8 KV cache", per_tensor(self.config, context=self.context, recipe=recipe, head=self.head)))
+        found.append(("an eighth of the context", self.account(context=self.context // 8)))
+        if 2 * self.context <= self.longest:
+            found.append(("twice the context", self.account(context=2 * self.context)))
+        return found

@@ -19,7 +19,21 @@ PARAMETERS = dict(
     my_model="gpt-oss-120b",
     my_machine="h200",
 )
-SECTIONS = ("read", "accounts", "roof", "used", "context", "window", "batch", "hangs", "story", "yours", "check")
+SECTIONS = (
+    "fits",
+    "read",
+    "accounts",
+    "roof",
+    "used",
+    "context",
+    "window",
+    "change",
+    "batch",
+    "hangs",
+    "story",
+    "yours",
+    "check",
+)
 
 
 def lab(**changed):
@@ -43,13 +57,14 @@ def shown(monkeypatch):
         ("qwen3-30b-a3b", "m4-max"),
         ("kimi-linear-48b-a3b", "rtx-5090"),
         ("deepseek-v3", "b200"),
+        ("qwen3-8b", "rtx-4090"),
     ],
 )
 def test_every_section_at_every_kind_of_model(shown, model, machine):
     p = lab(model=model, machine=machine)
     for name in SECTIONS:
         getattr(p, name)()
-    assert len(shown["figures"]) == 8 and len(shown["text"]) >= 8
+    assert len(shown["figures"]) == 10 and len(shown["text"]) >= 8
     assert all(f.layout.meta["alt"] and f.data for f in shown["figures"])
 
 
