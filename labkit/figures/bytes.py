@@ -139,8 +139,8 @@ def against_window(
         x="positions computed together",
         y="times one position",
         height=420,
-        alt=f"{here} positions touch {touched}; the step then reads {chosen.total_bytes / one:.2f} times the bytes of a "
-        "plain one.",
+        alt=f"{here} positions touch {touched}; the step then reads {chosen.total_bytes / one:.2f} times the bytes of "
+        "a plain one.",
     )
     curves = [("bytes of the step", [a.total_bytes / one for a in verifies], 0)]
     if experts:
