@@ -11,7 +11,7 @@ import pytest
 from labkit import cli
 from labkit.errors import BadInput, LabError
 
-COMMANDS = sorted(m.name for m in pkgutil.iter_modules(cli.__path__) if m.name != "__main__")
+COMMANDS = sorted(m.name for m in pkgutil.iter_modules(cli.__path__) if not m.name.startswith("_"))
 
 
 def run(*argv):
