@@ -10,7 +10,7 @@ from functools import lru_cache
 
 from labkit.errors import BadInput
 
-_DIMENSIONS = {"B": ("B", 1.0), "bit": ("B", 0.125), "s": ("s", 1.0), "FLOP": ("FLOP", 1.0)}
+_DIMENSIONS = {"B": ("B", 1.0), "bit": ("B", 0.125), "s": ("s", 1.0), "FLOP": ("FLOP", 1.0), "J": ("J", 1.0)}
 _COUNTS = {"1", "token", "tok", "step", "param", "question", "expert", "request", "point", "position", "layer"}
 _PREFIXES = {
     "n": 1e-9,

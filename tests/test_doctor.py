@@ -84,3 +84,28 @@ def test_without_any_program_each_is_named_with_its_cost(tmp_path):
     assert out.returncode == 1 and lacks["no C compiler"]["stops"]
     assert {"no git", "no Chromium", "no Arm compiler and emulator"} <= set(lacks)
     assert all(lack["cost"] for lack in lacks.values())
+
+
+def test_what_fits_here_and_which_meters_there_are():
+    found = json.loads(doctor("--json", "--context", "4096", "--all-threads").stdout)
+    models = {m["id"]: m for m in found["capacity"]["models"]}
+    assert models["pocket"]["fits"] and not models["deepseek-v3"]["fits"]
+    assert found["capacity"]["usable"]["value"] > 0 and found["power_meters"]
+    counts = [row["threads"] for row in found["memory_bandwidth_by_threads"]]
+    assert (
+        counts[0] == 1
+        and counts == sorted(set(counts))
+        and all(row["value"] > 0 for row in found["memory_bandwidth_by_threads"])
+    )
+
+
+def test_an_entry_for_ones_own_catalog(tmp_path):
+    (tmp_path / "own.yaml").write_text(doctor("--yaml").stdout)
+    out = subprocess.run(
+        [sys.executable, "-m", "labkit.cli", "bytes", "--model", "qwen3-8b", "--machine", "my-machine", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "LABKIT_CATALOG": str(tmp_path)},
+    )
+    assert json.loads(out.stdout)["machine"] == "my-machine", out.stderr

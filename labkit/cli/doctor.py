@@ -10,18 +10,28 @@ HELP = "this machine, its engines, the memory bandwidth it sustains, and what is
 def add_arguments(parser) -> None:
     """--fresh measures the bandwidth again, and the better of this figure and today's is kept and shown."""
     parser.add_argument("--threads", type=int, default=1, help="threads that read (default 1, as the pocket engine)")
+    parser.add_argument(
+        "--all-threads", action="store_true", help="also by every thread count (powers of two, then all)"
+    )
+    parser.add_argument("--yaml", action="store_true", help="print an entry for your catalog/*.yaml instead")
+    parser.add_argument("--context", type=int, default=32768, help="tokens for `fits` (default: 32768)")
     parser.add_argument("--fresh", action="store_true", help="measure the bandwidth again; the better figure is kept")
 
 
 def main(args) -> int:
     """Exit code 0 when the pocket engine can run here, 1 when something it needs is missing."""
     from labkit.measure import lacks as missing
-    from labkit.measure import probe
+    from labkit.measure import power, probe
     from labkit.records import environment
 
     machine, engines = environment.machine(), _engines()
     lacks = missing.found(machine, environment.changing())
     bandwidth = probe.bandwidth(args.threads, fresh=args.fresh)
+    room, models = _fits(args.context)
+    if args.yaml:
+        print(_entry(machine, bandwidth), end="")
+        return 0
+    by_threads = _by_threads(args.fresh) if args.all_threads else []
     compiler = environment.compiler()
     if args.json:
         document = {"machine": machine, "compiler": compiler, "engines": engines, "python": sys.version.split()[0]}
@@ -33,6 +43,12 @@ def main(args) -> int:
             "tier": str(bandwidth.tier),
             "source": bandwidth.source,
         }
+        if by_threads:
+            document["memory_bandwidth_by_threads"] = [
+                {"threads": n, "value": b.value, "unit": b.unit} for n, b in by_threads
+            ]
+        document["power_meters"] = power.described()
+        document["capacity"] = {"usable": room.as_dict(), "context": args.context, "models": models}
         document["missing"] = [asdict(lack) for lack in lacks]
         print(json.dumps(document, indent=1))
     else:
@@ -43,8 +59,67 @@ def main(args) -> int:
         for name, state in engines.items():
             print(f"{name:10} {state}")
         print(f"memory     {bandwidth}\n           {bandwidth.source}")
+        for threads, found in by_threads:
+            print(f"           {threads} thread(s): {found}")
+        print(f"power      {power.described()}")
+        print(f"capacity   {room.quantity('.4g')} usable: {room.source}")
+        for word, fits in (("fits", True), ("too large", False)):
+            named = [f"{m['id']} ({m['held_bytes'] / 1e9:.1f} GB)" for m in models if m["fits"] is fits]
+            if named:
+                print(f"           {word} with {args.context:,} tokens: {', '.join(named)}")
         print("missing    " + ("\n           ".join(lack.line() for lack in lacks) or "nothing that the lab could use"))
     return 1 if any(lack.stops for lack in lacks) else 0
+
+
+def _by_threads(fresh: bool) -> list[tuple]:
+    """(threads, bandwidth) for 1, 2, 4, ... and all cores that this process may use."""
+    import os
+
+    from labkit.measure import probe
+
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    counts = sorted({2**i for i in range(cores.bit_length()) if 2**i <= cores} | {cores})
+    return [(n, probe.bandwidth(n, fresh=fresh)) for n in counts]
+
+
+def _entry(machine: dict, bandwidth) -> str:
+    """This machine as an entry for a catalog file, with what was measured now; an id to be changed."""
+    import yaml
+
+    entry = {
+        "id": "my-machine",
+        "name": machine["cpu"],
+        "bandwidth": {"value": round(bandwidth.to("GB/s").value, 2), "unit": "GB/s"},
+        "memory": {"value": round(machine["memory_bytes"] / 1e9, 1), "unit": "GB"},
+        "source": f"labkit doctor: {bandwidth.source}",
+        "note": "bandwidth is what a read loop sustained, not a data sheet's figure",
+    }
+    return yaml.safe_dump({"machines": [entry]}, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _fits(context: int) -> tuple:
+    """(memory that an engine may fill here, the catalog's models with what each must hold): the first NVIDIA GPU's
+    where there is one, else this machine's."""
+    from labkit import catalog
+    from labkit.catalog import Machine
+    from labkit.engines.sglang import preflight
+    from labkit.evidence import measured
+    from labkit.measure import machine as machines
+    from labkit.roofline.capacity import capacity
+
+    card = preflight.gpu()
+    _, room = machines.this_memory()
+    if card is not None and not card.unified:
+        room = measured(0.9 * card.memory_bytes / 1e9, "GB", f"{card.name}, nine tenths of its memory")
+    elif card is not None:
+        share = preflight.UNIFIED_FRACTION * card.memory_bytes / 1e9
+        room = measured(min(share, room.value), "GB", f"{card.name}, shared memory: the published static part or less")
+    here = Machine("this" if card is None else "card", "here", room, room.source, usable=room)
+    models = []
+    for model in catalog.catalog().models.values():
+        held = capacity(model.config, here, context=context)
+        models.append({"id": model.id, "held_bytes": held.held_bytes, "fits": held.fits})
+    return room, sorted(models, key=lambda m: m["held_bytes"])
 
 
 def _engines() -> dict[str, str]:

@@ -8,7 +8,7 @@ from labkit import catalog
 from labkit.catalog import Machine
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
-from labkit.evidence import Evidence, derived, spec
+from labkit.evidence import Evidence, derived, measured, spec
 from labkit.measure import probe
 
 if TYPE_CHECKING:
@@ -21,7 +21,19 @@ def find(id: str) -> Machine:
     if id != "this":
         return catalog.machine(id)
     sustained = bandwidth("this")
-    return Machine("this", "this machine", sustained, sustained.source, sustained=sustained)
+    memory, free = this_memory()
+    return Machine("this", "this machine", sustained, sustained.source, memory, sustained, usable=free)
+
+
+def this_memory() -> tuple[Evidence, Evidence]:
+    """(all of this machine's memory, what an engine may fill now: free memory and droppable page cache), GB."""
+    import psutil
+
+    found = psutil.virtual_memory()
+    return (
+        measured(found.total / 1e9, "GB", "this machine's memory"),
+        measured(found.available / 1e9, "GB", "memory available on this machine now, droppable page cache included"),
+    )
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from labkit.engines.adapter import Launch, Option, Phase, flags, one_head
 from labkit.engines.sglang import preflight
+from labkit.errors import BadInput
 from labkit.fields import refuse
 
 if TYPE_CHECKING:
@@ -95,11 +96,16 @@ def command(config: "EngineConfig", port: int) -> Launch:
 
     Flags without a field of their own (graph options) belong in `extra_args`, which comes last and so wins.
     `--trust-remote-code` is never added unasked. Flags that this machine's card refuses are left out with a warning
-    (preflight.py), unless a prefix leads elsewhere.
+    (preflight.py), unless a prefix leads elsewhere. Raises BadInput where the model does not fit this card.
     """
     if not config.command_prefix:
-        config, notices = preflight.adapt(config, preflight.gpu())
-        for notice in notices:
+        card = preflight.gpu()
+        config, notices = preflight.adapt(config, card)
+        for notice in [*notices, *preflight.before_start(config, card)]:
+            if (
+                notice.level == "stop"
+            ):  # before minutes of loading, and before memory that is shared with the system ends
+                raise BadInput("engine", config.model, notice.text)
             log.warning(notice.text)
     words, env = flags(config)
     argv = [config.python or _python(), "-m", "sglang.launch_server", *words[:2]]

@@ -11,9 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from labkit import waits
+from labkit.catalog import Machine
+from labkit.errors import BadInput
+from labkit.evidence import spec
 
 if TYPE_CHECKING:
+    from labkit.catalog import ModelConfig
     from labkit.engines.config import EngineConfig
+    from labkit.roofline.capacity import Capacity
 
 
 RELEASE = "0.5.23"  # whose names, flags and traps the lab knows
@@ -133,33 +138,53 @@ def advise(config: "EngineConfig", card: Gpu | None, caches: Mapping[str, bool] 
     return out
 
 
-def capacity(model: Mapping | object, config: "EngineConfig", card: Gpu) -> dict:
-    """Bytes that this configuration needs on the card, by the account of the model's config.json.
-
-    Returns weights, kv (of context_length tokens), state (one sequence and its drafts), graphs, needed, available
-    (mem_fraction_static of the card), fits. Raises BadInput for an architecture that the account does not know.
+def capacity(model: "Mapping | ModelConfig", config: "EngineConfig", card: Gpu) -> "Capacity":
+    """What this configuration holds on the card, by the account of the model's config.json, against its static part
+    (mem_fraction_static of the card). Raises BadInput for an architecture that the account does not know.
     """
-    from labkit.roofline.account import checkpoint_bytes, kv_bytes_per_token, per_tensor
+    from labkit.roofline.capacity import capacity as needed
+    from labkit.roofline.quantization import recipe_of
 
     fraction = config.mem_fraction_static or (UNIFIED_FRACTION if card.unified else 0.88)
-    tokens = config.context_length or 32768
-    weights = checkpoint_bytes(model, nextn=config.speculative is not None)
-    kv = tokens * kv_bytes_per_token(model)
-    # The account's state is read and written: half of it is held, per position of a verify step.
-    positions = config.speculative.draft_tokens + 1 if config.speculative else 1
-    step = per_tensor(model, context=0)
-    state = positions * (step.state_bytes + step.convolution_bytes) / 2
-    needed = weights + kv + state
-    return {
-        "weights": weights,
-        "kv": kv,
-        "state": state,
-        "graphs": GRAPHS_BYTES,
-        "needed": needed,
-        "available": fraction * card.memory_bytes,
-        "fraction": fraction,
-        "fits": needed <= fraction * card.memory_bytes and needed + GRAPHS_BYTES <= card.memory_bytes,
-    }
+    how = f"mem_fraction_static {fraction:g} of {card.memory_bytes / 1e9:.0f} GB of {card.name}"
+    usable = spec(fraction * card.memory_bytes, "B", how)
+    formats = {"fp8_e4m3": "fp8-tensor", "fp8_e5m2": "fp8-tensor", "bf16": "bf16", "bfloat16": "bf16"}
+    recipe = recipe_of(model).with_formats(kv=formats.get(config.kv_cache_dtype or "auto"))
+    machine = Machine("card", card.name, usable, how, usable=usable)
+    drafts = config.speculative.draft_tokens if config.speculative and config.speculative.draft_tokens else 0
+    # CUDA graphs and workspaces stand outside the static part.
+    return needed(model, machine, context=config.context_length or 32768, drafts=drafts, recipe=recipe, graphs=0)
+
+
+def before_start(config: "EngineConfig", card: Gpu | None) -> list[Notice]:
+    """Advice for this start and, where the model's config.json is at hand, whether it fits ("stop": it does not)."""
+    if card is None:
+        return []
+    notices, model = advise(config, card), _model(config)
+    if model is None:
+        return notices
+    try:
+        room = capacity(model, config, card)
+    except BadInput as e:
+        return [*notices, Notice("advice", f"whether the model fits is not known: {e}")]
+    beside = room.held_bytes + GRAPHS_BYTES <= card.memory_bytes
+    text = f"{room.model} {room.sentence()} ({room.how})"
+    if room.fits and not beside:
+        text += f"; {GRAPHS_BYTES / 1e9:.0f} GB of graphs and workspaces do not fit beside it"
+    return [*notices, Notice("advice" if room.fits and beside else "stop", text)]
+
+
+def _model(config: "EngineConfig"):
+    """The model's config where it can be read here: a catalog id or a local folder; None for a hub id."""
+    from labkit import catalog
+
+    known = config.model in catalog.catalog().models
+    if not known and not (Path(config.model) / "config.json").exists():
+        return None
+    try:
+        return catalog.load_config(config.model)
+    except BadInput:
+        return None
 
 
 def kernel_caches() -> dict[str, bool]:

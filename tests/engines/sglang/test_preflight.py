@@ -61,11 +61,15 @@ def test_capacity_of_ling_on_an_h200_and_on_a_small_card():
     got = preflight.capacity(model, config, H200)
     # The log of the real server: 64.53 GiB of weights and 3.38 GiB of draft, the draft's own copies of head and
     # embedding (1.5 GiB) dropped once shared; the published checkpoint is 70.4 GB.
-    assert got["weights"] == pytest.approx(70.4e9, rel=0.01)
-    assert got["kv"] == pytest.approx(33000 * 8064) and got["fits"]
-    without = preflight.capacity(model, config.replace(speculative=None), H200)
-    assert without["weights"] < got["weights"] and without["state"] < got["state"]
-    assert not preflight.capacity(model, config, preflight.Gpu("small", (9, 0), 80e9))["fits"]
+    parts = dict(got.parts)
+    assert parts["weights"] == pytest.approx(70.4e9, rel=0.01)
+    assert parts["KV cache"] == pytest.approx(33000 * 8064) and got.fits
+    without = dict(preflight.capacity(model, config.replace(speculative=None), H200).parts)
+    assert without["weights"] < parts["weights"]
+    assert without["linear-attention state"] < parts["linear-attention state"]
+    half = dict(preflight.capacity(model, config.replace(kv_cache_dtype="fp8_e4m3"), H200).parts)
+    assert half["KV cache"] == pytest.approx(parts["KV cache"] / 2)
+    assert not preflight.capacity(model, config, preflight.Gpu("small", (9, 0), 80e9)).fits
 
 
 def test_capacity_refuses_an_unknown_architecture():
@@ -79,3 +83,26 @@ def test_kernel_caches_tell_cold_from_warm(tmp_path, monkeypatch):
     assert not any(preflight.kernel_caches().values())
     (tmp_path / ".humming" / "cache" / "x").mkdir(parents=True)
     assert preflight.kernel_caches()["humming"] and not preflight.kernel_caches()["triton"]
+
+
+def test_a_model_that_does_not_fit_is_not_started(monkeypatch):
+    """Said before minutes of loading, with what would fit; a hub id, whose files lie elsewhere, starts untold."""
+    config = EngineConfig.from_dict({**LING, "model": "ling-3.0-flash"})
+    small = preflight.Gpu("RTX 4090", (8, 9), 24e9)
+    levels = {n.level for n in preflight.before_start(config, small)}
+    assert "stop" in levels
+    monkeypatch.setattr(preflight, "gpu", lambda: small)
+    with pytest.raises(BadInput, match="does not fit.*RTX 4090|weights alone"):
+        launch.command(config, 1)
+    assert launch.command(config.replace(model="org/on-the-hub"), 1).argv
+    assert launch.command(config.replace(command_prefix=["ssh", "spark"]), 1).argv, "another machine's memory"
+    big = [n.text for n in preflight.before_start(config, H200) if "fits:" in n.text]
+    assert big and "mem_fraction_static" in big[0]
+
+
+def test_an_architecture_that_the_account_does_not_know_is_said_and_started(tmp_path):
+    (tmp_path / "config.json").write_text('{"architectures": ["Novel"]}')
+    config = EngineConfig.from_dict({**LING, "model": str(tmp_path)})
+    notices = preflight.before_start(config, H200)
+    assert any("not known" in n.text and "Novel" in n.text for n in notices)
+    assert "stop" not in {n.level for n in notices}
