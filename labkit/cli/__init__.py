@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import json
 import os
 import pkgutil
 import sys
@@ -40,12 +41,11 @@ def main(argv: list[str] | None = None) -> int:
         code = args.run(args)
         sys.stdout.flush()  # here, where a full disk below it can still be told
         return code
-    except BadInput as e:
-        print(f"labkit {args.command}: {e}", file=sys.stderr)
-        return 2
     except LabError as e:
         print(f"labkit {args.command}: {e}", file=sys.stderr)
-        return 1
+        if args.json:  # a machine reads standard output, and must not have to guess why it is empty
+            print(json.dumps({"error": str(e), "field": getattr(e, "field", None)}))
+        return 2 if isinstance(e, BadInput) else 1
     except BrokenPipeError:  # the reader (head, less) has seen enough
         _no_more_output()
         return 0

@@ -9,7 +9,10 @@ HELP = "measure a running server: TPOT, TTFT, accept length with intervals"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     from labkit.workloads import NAMES
 
-    parser.add_argument("--url", required=True, help="http://HOST:PORT of a server that speaks SGLang's /generate")
+    parser.add_argument(
+        "--url", required=True, help="http://HOST:PORT; SGLang, llama.cpp, or OpenAI's routes (vLLM, ...)"
+    )
+    parser.add_argument("--model", help="which of its models, where the server has several")
     parser.add_argument("--workload", default="word-problems", help="one of " + ", ".join(NAMES))
     parser.add_argument("--repeats", default=5, help="measured passes over the prompts (default 5)")
     parser.add_argument("--count", default=4, help="distinct prompts (default 4)")
@@ -23,31 +26,63 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
     from labkit.checks import benefit
+    from labkit.checks.observed import draft_tokens
     from labkit.engines.attach import attach
-    from labkit.engines.identify import identify
-    from labkit.measure.pool import Pool
-    from labkit.measure.results import Arm
-    from labkit.measure.runner import Runner
+    from labkit.measure import estimates, session
     from labkit.params import load_params
     from labkit.records import RunWriter
     from labkit.records.writer import new_directory
+    from labkit.workloads import load
 
     plan = {n: getattr(args, n) for n in ("workload", "repeats", "count", "warmup", "prompt_tokens", "seed")}
     plan = {k: v for k, v in plan.items() if v is not None}
     plan |= {"output_tokens": None if str(args.output_tokens) == "0" else args.output_tokens, "out_dir": args.out}
     engine = {"engine": "attach", "url": args.url, "api_key_env": args.api_key_env}
+    engine |= {"model": args.model} if args.model else {}
     params = load_params({"engine": engine, "tokenizer": args.tokenizer, **plan})
     server = attach(params.engine)
     info = server.server_info()
-    who = identify(info)
-    arm, runner = Arm("bench", "the server as it runs", params.engine, params), Runner(Pool())
-    with RunWriter(new_directory(params.out_dir, f"bench-{who.engine}"), params.as_dict(), label="bench") as writer:
-        for _ in runner.run(runner.plan([arm]), writer):
-            pass
-        summary = runner.summary()["bench"]
+    tokenizer = params.tokenizer
+    if tokenizer is None and (Path(str(info.get("model_path"))) / "tokenizer.json").exists():
+        tokenizer = info["model_path"]
+    prompts = load(
+        params.workload,
+        count=params.count,
+        seed=params.seed,
+        tokenizer_path=tokenizer,
+        prompt_tokens=params.prompt_tokens,
+        output_tokens=params.output_tokens,
+    )
+    who = server.identity
+    directory = new_directory(params.out_dir, f"bench-{who.engine}")
+    with RunWriter(directory, params.as_dict(), label="bench") as writer:
+        writer.add_arm("bench", requested=params.engine.as_dict(), server_info=info, launch=server.launch_record())
+        rows = list(
+            session.measure(
+                server.url,
+                prompts,
+                arm="bench",
+                repeats=params.repeats,
+                warmup=params.warmup,
+                writer=writer,
+                api_key=server.api_key,
+                timeout_s=params.timeout_s,
+                count_tokens=_counter(tokenizer, who.engine),
+                draft_tokens=draft_tokens(info),
+                dialect=server.dialect,
+            )
+        )
+        summary = estimates.summarise(rows, seed=params.seed)
         summary |= {"engine": who.engine, "version": info.get("version"), "workload": params.workload}
-        summary["warnings"] += benefit.alarms(benefit.Side("bench", runner.fresh["bench"], info))
+        summary["warnings"] += benefit.alarms(benefit.Side("bench", rows, info))
+        summary |= {
+            "signs": list(who.signs),
+            "dialect": server.dialect.name,
+            "not_reported": list(server.found.missing),
+        }
         if not who.known:
             summary["warnings"].append(f"who is serving is not established: {who.open}")
         # What the server resolved after the run: a restart under our feet would show here.
@@ -56,12 +91,19 @@ def main(args: argparse.Namespace) -> int:
             summary["warnings"].append("the server's settings changed during the run")
         writer.meta["summary"] = summary
     if args.json:
-        print(json.dumps({**summary, "run": str(writer.directory)}))
+        print(json.dumps({**summary, "run": str(directory)}))
         return 0
     for line in lines(summary):
         print(line)
-    print(f"record: {writer.directory}")
+    print(f"record: {directory}")
     return 0
+
+
+def _counter(tokenizer, engine: str):
+    """A function text -> tokens where the server's tokenizer is at hand, None where it is not."""
+    from labkit.workloads import counter
+
+    return counter(tokenizer) if tokenizer is not None or engine == "pocket" else None
 
 
 _IDENTITY = ("version", "model_path", "moe_runner_backend", "fp8_lm_head", "speculative_num_draft_tokens")
@@ -80,4 +122,7 @@ def lines(s: dict) -> list[str]:
     ]
     if accept:
         out.append(f"accept length {text(accept)} tokens per verify step, round {text(s['round_s'], 1e3)} ms")
+    out.append(f"asked by {s['dialect']}; who serves: {', '.join(s['signs']) or 'not established'}")
+    if s["not_reported"]:
+        out.append("not reported by this server: " + ", ".join(s["not_reported"]))
     return out + [f"warning: {w}" for w in s["warnings"]]

@@ -5,10 +5,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from labkit.errors import BadInput
-
 if TYPE_CHECKING:
-    from labkit.measure.results import Arm
     from labkit.params import Params
 
 HELP = "measure the arms of a ladder and say what each brings"
@@ -16,6 +13,7 @@ HELP = "measure the arms of a ladder and say what each brings"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--params", default=None, metavar="YAML", help="parameters (default: the pocket engine)")
+    parser.add_argument("--gguf", metavar="FILE", help="llama.cpp's ladder on this model (instead of -f)")
     parser.add_argument("--workload", help="load to measure with")
     parser.add_argument("--count", help="distinct prompts")
     parser.add_argument("--repeats", help="measured passes over the prompts")
@@ -24,78 +22,68 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", help="seed of the prompts")
     parser.add_argument("--arms", help="comma-separated subset (default: all that are not broken on purpose)")
     parser.add_argument("--out", help="parent of the run's directory (default: outputs)")
-    parser.add_argument("--resume", metavar="RUN", help="go on with a run that was cut short, with its own parameters")
 
 
 def main(args: argparse.Namespace) -> int:
-    from labkit.engines.adapter import not_in_effect
-    from labkit.measure.ladder import table
-    from labkit.measure.pool import Pool
-    from labkit.measure.runner import Runner
+    from labkit.errors import BadInput
+    from labkit.measure.ladder import climb
     from labkit.params import load_params
-    from labkit.records import RunWriter, read_run
+    from labkit.records import RunWriter
     from labkit.records.writer import new_directory
-    from labkit.units import minutes
 
     changes = {n: getattr(args, n) for n in ("workload", "count", "repeats", "prompt_tokens", "output_tokens", "seed")}
-    changes |= {"only": args.arms.split(",") if args.arms else None, "out_dir": args.out}
-    if args.resume:
-        _alone(args.params, changes)
-        params = load_params(read_run(args.resume).meta["parameters"])
-    else:
-        params = load_params(args.params or {}, **changes)
-    arms, runner = arms_of(params), Runner(Pool())
-    blocks = runner.plan(arms)
-    seconds, _ = runner.forecast(blocks)
-    requests = sum(b.requests for b in blocks)
-    _say(f"about {minutes(seconds)} for {requests} requests on {len(arms)} arms (a first estimate from bytes)")
-    if args.resume:
-        writer = RunWriter.resume(args.resume)
-    else:
-        directory = new_directory(params.out_dir, f"ladder-{params.engine.engine}")
-        writer = RunWriter(directory, params.as_dict(), label="ladder")
-    with writer:
-        try:
-            for progress in runner.run(blocks, writer):
-                if progress.row is None:
-                    _say(progress.text)
-                elif progress.done % (len(arms) * params.count) == 0 and progress.done < progress.total:
-                    _say(f"{progress.done} of {progress.total} requests, about {minutes(progress.eta_s)} left")
-        finally:
-            runner.pool.stop()
-        found = table(arms, runner.fresh, seed=params.seed)
-        for arm, line in zip(arms, found, strict=True):
-            line["warnings"] += not_in_effect(arm.config, runner.results[arm.name].info)
-        writer.meta["summary"] = {"ladder": found}
-    stop = next((r["stop"] for r in found if r["stop"]), None)
+    only = args.arms.split(",") if args.arms else None
+    if args.gguf and args.params:
+        raise BadInput("gguf", args.gguf, "nothing beside -f: the file names the model as engine.model")
+    source = gguf_params(args.gguf) if args.gguf else args.params or {}
+    params = load_params(source, **changes, only=only, out_dir=args.out)
+    directory = new_directory(params.out_dir, f"ladder-{params.engine.engine}")
+
+    def progress(text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    progress(forecast(params))
+    with RunWriter(directory, params.as_dict(), label="ladder") as writer:
+        arms = climb(params, writer, progress=progress)
+        writer.meta["summary"] = {"ladder": arms}
+    stop = next((r["stop"] for r in arms if r["stop"]), None)
     if args.json:
-        run = {"run": str(writer.directory), "engine": params.engine.engine}
-        print(json.dumps({**run, "arms": found, "stop": stop}))
+        print(json.dumps({"run": str(directory), "engine": params.engine.engine, "arms": arms, "stop": stop}))
         return 0
-    for line in lines(found):
+    for line in lines(arms):
         print(line)
-    print(f"record: {writer.directory}")
+    print(f"record: {directory}")
     return 0
 
 
-def arms_of(params: "Params") -> "list[Arm]":
-    """The arms of the parameters' ladder under their load. Raises BadInput."""
+def gguf_params(file: str) -> dict:
+    """What `--gguf` stands for: llama.cpp's own ladder; the draft that is the model itself is this model."""
     from labkit.engines import ladder
+
+    arms = [step.as_dict() for step in ladder.shipped("llamacpp")]
+    for arm in arms:
+        draft = arm.get("set", {}).get("speculative", {})
+        if "draft_model_path" in draft:
+            arm["set"]["speculative"] = {**draft, "draft_model_path": file}
+    engine = {"engine": "llamacpp", "model": file, "context_length": 4096}
+    return {"engine": engine, "arms": arms, "workload": "repetitive", "output_tokens": 96}
+
+
+def forecast(params: "Params") -> str:
+    """How long climbing will take, before it starts: engine starts, warm-ups and requests. Raises BadInput."""
+    from labkit.engines import ladder
+    from labkit.measure.pool import Pool
     from labkit.measure.results import Arm
+    from labkit.measure.runner import Runner
+    from labkit.notebook.render import minutes
 
     chosen = ladder.choose(params.ladder(), params.only)
-    return [Arm.of(a, params.replace(engine=a.config, arms=None, only=())) for a in chosen]
-
-
-def _alone(file: str | None, changes: dict) -> None:
-    """A run that goes on has its parameters already."""
-    given = ["params"] * (file is not None) + [n for n, v in changes.items() if v is not None]
-    if given:
-        raise BadInput("--resume", f"with {', '.join(given)}", "--resume alone: the record has its parameters")
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    arms = [Arm(a.name, a.title, a.config, params.replace(engine=a.config, arms=None, only=())) for a in chosen]
+    runner = Runner(Pool())
+    blocks = runner.plan(arms)
+    seconds, _ = runner.seconds(blocks)
+    requests = sum(b.requests for b in blocks)
+    return f"about {minutes(seconds)} for {requests} requests on {len(arms)} arms (a first estimate from bytes)"
 
 
 def lines(arms: list[dict]) -> list[str]:

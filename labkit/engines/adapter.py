@@ -7,6 +7,9 @@ explain(log) -> str | None          a known failure in the log as one line that 
 PICKS_PORT: bool = False            True when port 0 works and the ready line names the port (group "url")
 SIDE_BY_SIDE: bool = False          True when several may be in memory at once, so that requests can alternate
 check(config)                       rules between fields; raises labkit.fields.refuse(...)
+more_words(config) -> list[str]     command-line words of fields that one flag cannot carry; by default none
+DIALECT: Dialect = SGLANG           how requests are put to it and its stream is read (labkit.engines.dialects)
+describe(url, api_key) -> dict      what it says of itself, under the lab's names; by default its /server_info
 """
 
 import importlib
@@ -20,7 +23,7 @@ from labkit.fields import refuse
 if TYPE_CHECKING:
     from labkit.engines.config import EngineConfig
 
-_MODULES = {"pocket": "pocket", "sglang": "sglang.launch", "attach": "attach"}
+_MODULES = {"pocket": "pocket", "sglang": "sglang.launch", "llamacpp": "llamacpp", "attach": "attach"}
 ENGINES = tuple(_MODULES)
 
 
@@ -145,7 +148,8 @@ def flags(config: "EngineConfig") -> tuple[list[str], dict[str, str]]:
     for o in adapter(config.engine).OPTIONS:
         words += o.words(config.value(o.field))
         env |= o.variable(config.value(o.field))
-    return words, env
+    more = getattr(adapter(config.engine), "more_words", None)
+    return (words + more(config) if more is not None else words), env
 
 
 def evidence(config: "EngineConfig", server_info: Mapping[str, Any]) -> list[dict]:

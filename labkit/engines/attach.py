@@ -1,85 +1,31 @@
 """A server that somebody else started: the same face as an engine of ours, without the power to stop it."""
 
-import contextlib
-import http.client
-import json
 import os
-import socket
-import threading
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
+from labkit.engines import survey
 from labkit.engines.adapter import Option
-from labkit.engines.server_info import allowed
-from labkit.errors import BadInput, LabError
+from labkit.engines.dialects import Dialect
+from labkit.engines.http import Unreachable, get_json
+from labkit.engines.identify import Identity
+from labkit.errors import BadInput
 from labkit.fields import refuse
 
 if TYPE_CHECKING:
     from labkit.engines.config import EngineConfig
 
-# Nothing is sent to a server that already runs. `model` says where its config.json is, for the accounts of bytes.
+# Nothing is sent to a server that already runs. `model`: which of its models, where it has several; and where the
+# config.json or GGUF file is, for the accounts of bytes.
 OPTIONS: tuple[Option, ...] = ()
 ALSO = ("url", "api_key_env", "model")
 SIDE_BY_SIDE = True
-
-LONGEST_ANSWER = 64 << 20  # bytes of a JSON document
-
-
-class Unreachable(LabError):
-    """No usable answer from a server."""
 
 
 def check(config: "EngineConfig") -> None:
     """An attached server has an address."""
     if config.url is None:
         raise refuse("the server's address when engine is attach", at=("url",), value=None)
-
-
-def get_json(url: str, path: str, api_key: str | None = None, timeout_s: float = 10.0) -> dict:
-    """GET a JSON document. Raises Unreachable with the reason."""
-    status, body = _get(url, path, {"Authorization": f"Bearer {api_key}"} if api_key else {}, timeout_s)
-    if status >= 300:
-        hint = " (set api_key_env to the variable that holds the key)" if status in (401, 403) else ""
-        raise Unreachable(f"{url}{path}: HTTP {status}{hint}")
-    try:
-        return json.loads(body or b"{}")
-    except ValueError:
-        return {}
-
-
-def _get(url: str, path: str, headers: dict[str, str], timeout_s: float) -> tuple[int, bytes]:
-    """(status, body), both within timeout_s altogether. A socket's own timeout begins anew with each byte, and a server
-    that sends one now and then could hold us for days; closing the connection under the reader ends that."""
-    parts = urlsplit(url)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Unreachable(f"{url}: not an address of the kind http://HOST:PORT")
-    late = threading.Event()
-    connection = kind(parts.hostname, parts.port, timeout=timeout_s)
-
-    def hang_up() -> None:
-        late.set()
-        with contextlib.suppress(OSError, AttributeError):  # not connected, or closed already
-            connection.sock.shutdown(socket.SHUT_RDWR)
-
-    timer = threading.Timer(timeout_s, hang_up)
-    timer.daemon = True
-    timer.start()
-    try:
-        connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
-        answer = connection.getresponse()
-        body = answer.read(LONGEST_ANSWER)
-        if late.is_set():
-            raise TimeoutError
-        return answer.status, body
-    except (OSError, http.client.HTTPException) as e:
-        if late.is_set() or isinstance(e, TimeoutError):
-            raise Unreachable(f"{url}{path}: no whole answer within {timeout_s:g} s") from None
-        raise Unreachable(f"{url}{path}: {e or type(e).__name__}") from None
-    finally:
-        timer.cancel()
-        connection.close()
 
 
 def api_key(config: "EngineConfig") -> str | None:
@@ -94,30 +40,39 @@ def api_key(config: "EngineConfig") -> str | None:
 
 @dataclass
 class Attached:
-    """An attached server; `stop` leaves it running."""
+    """An attached server; `stop` leaves it running. found: who it is and how it is asked, by several signs."""
 
     config: "EngineConfig"
     url: str
+    found: survey.Found
     api_key: str | None = field(default=None, repr=False)
     pid: int | None = None
     log_path: None = None
     start_seconds: float = 0.0
 
+    @property
+    def dialect(self) -> Dialect:
+        return self.found.dialect
+
+    @property
+    def identity(self) -> Identity:
+        return self.found.identity
+
     def server_info(self) -> dict:
-        """/server_info, allow-listed. Raises Unreachable."""
-        return allowed(get_json(self.url, "/server_info", self.api_key))
+        """What the server says of itself now, allow-listed. Raises Unreachable."""
+        return survey.look(self.url, self.api_key, model=_model(self.config)).info
 
     def failure(self) -> str | None:
         """Why the server cannot be used now, None when it answers."""
         try:
-            get_json(self.url, "/server_info", self.api_key)
+            get_json(self.url, self.found.alive, self.api_key)
         except Unreachable as e:
             return str(e)
         return None
 
     def launch_record(self) -> dict:
         """What a record says about how this engine came to run."""
-        return {"attached": True}
+        return {"attached": True, "dialect": self.dialect.name}
 
     def stop(self) -> None:
         """Nothing: it is not ours."""
@@ -129,11 +84,12 @@ class Attached:
         self.stop()
 
 
+def _model(config: "EngineConfig") -> str | None:
+    """The model to ask for, where a server has several."""
+    return config.model if "model" in config.model_fields_set else None
+
+
 def attach(config: "EngineConfig") -> Attached:
-    """Check that the server at config.url answers and is one that the lab can measure. Raises Unreachable, BadInput."""
+    """Find out who answers at config.url and how to measure it. Raises Unreachable, BadInput."""
     key = api_key(config)
-    found = Attached(config, config.url, key)
-    info = found.server_info()
-    if "model_path" not in info and "version" not in info:
-        raise Unreachable(f"{config.url}/server_info does not describe a server that the lab knows (SGLang or pocket)")
-    return found
+    return Attached(config, config.url, survey.look(config.url, key, model=_model(config)), key)

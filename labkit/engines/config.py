@@ -68,6 +68,9 @@ class EngineConfig(Model):
     moe_runner_backend: Text | None = None
     attention_backend: Text | None = None
     kv_cache_dtype: Text | None = None
+    flash_attention: Text | None = None
+    batch_size: whole(1, 1 << 20) | None = None
+    gpu_layers: whole(0, 10000) | None = None
     dense_dtype: Text | None = None
     fp8_lm_head: Flag = False
     enable_fp32_lm_head: Flag = False
@@ -92,8 +95,12 @@ class EngineConfig(Model):
         """A bare name is an engine; SGLang and others have no model of their own."""
         if isinstance(value, str):
             value = {"engine": value}
-        if isinstance(value, dict) and value.get("engine") == "sglang" and "model" not in value:
-            raise refuse("a checkpoint folder or hub id; SGLang has no model of its own", at=("model",), value=None)
+        if isinstance(value, dict) and "model" not in value and value.get("engine") in ("sglang", "llamacpp"):
+            wanted = {
+                "sglang": "a checkpoint folder or hub id; SGLang has no model of its own",
+                "llamacpp": "a GGUF file, or smollm2 for the one that a package brings",
+            }
+            raise refuse(wanted[value["engine"]], at=("model",), value=None)
         return value
 
     @model_validator(mode="after")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-POCKET, SGLANG, UNKNOWN = "pocket", "sglang", "unknown"
+POCKET, SGLANG, LLAMACPP, UNKNOWN = "pocket", "sglang", "llamacpp", "unknown"
 
 # Fields of SGLang's ServerArgs, which /server_info lists by name; a proxy that imitates /generate has no reason to.
 _SERVER_ARGS = frozenset(

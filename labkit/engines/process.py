@@ -23,8 +23,10 @@ from labkit import waits
 from labkit.engines import owner as ownership
 from labkit.engines import remote
 from labkit.engines.adapter import Launch, Phase, adapter
-from labkit.engines.attach import Attached, Unreachable, api_key, attach, get_json
+from labkit.engines.attach import Attached, api_key, attach
 from labkit.engines.config import EngineConfig
+from labkit.engines.dialects import SGLANG, Dialect
+from labkit.engines.http import Unreachable, get_json
 from labkit.engines.owner import Owned, Owner, owner
 from labkit.engines.server_info import HIDDEN, allowed, scrub
 from labkit.errors import LabError
@@ -90,13 +92,23 @@ class EngineProcess:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def server_info(self) -> dict:
-        """/server_info, allow-listed and without keys. Raises EngineFailed when the engine died, else Unreachable."""
+        """What the engine says of itself, allow-listed and without keys.
+
+        Raises EngineFailed when the engine died, else Unreachable.
+        """
+        describe = getattr(adapter(self.config.engine), "describe", None)
         try:
+            if describe is not None:
+                return describe(self.url, self.api_key)
             return allowed(get_json(self.url, "/server_info", self.api_key))
         except Unreachable:
             if not self.alive:
                 raise self._failed("the engine died", "running") from None
             raise
+
+    @property
+    def dialect(self) -> Dialect:
+        return getattr(adapter(self.config.engine), "DIALECT", SGLANG)
 
     @property
     def alive(self) -> bool:

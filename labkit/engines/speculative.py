@@ -39,6 +39,8 @@ class Speculative(Model):
         """Either all of the numbers or none, which means 3/1/4."""
         if not isinstance(value, dict):
             return value
+        if not str(value.get("algorithm", "NEXTN")).isupper():
+            return value  # llama.cpp's own kinds, which have defaults of their own
         wanted = ("draft_tokens",) if value.get("algorithm") == "NGRAM" else ("steps", "topk", "draft_tokens")
         absent = [n for n in wanted if value.get(n) is None]
         if len(absent) < len(wanted):

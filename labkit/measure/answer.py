@@ -162,9 +162,10 @@ class Answer:
         told = self.result.chunk_tokens
         return [(told[at], _parsed(event)) for at, event in self._held if at is not None]
 
-    def read(self) -> RequestResult:
-        """All fields from what has come so far."""
+    def read(self, more: dict | None = None) -> RequestResult:
+        """All fields from what has come so far. more: fields of meta_info that the server tells elsewhere."""
         r = self.result
+        r.garbled = []
         documents = [(at, _parsed(event)) for at, event in self._held]
         self._held = documents
         mode = self._mode or _mode(self._contents()) or ("incremental" if len(r.chunk_times) > 1 else "whole")
@@ -185,7 +186,7 @@ class Answer:
             found = d.get("meta_info")
             if isinstance(found, dict):
                 meta |= {k: v for k, v in found.items() if v is not None}
-        self._fill(meta)
+        self._fill(meta | (more or {}))
         self._count(meta, contents, mode)
         return r
 

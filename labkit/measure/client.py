@@ -1,10 +1,11 @@
-"""Requests to a server that speaks SGLang's routes: one streamed generation, its cache's flush, plain documents."""
+"""Requests to a server: one streamed generation in its dialect, its cache's flush, plain documents."""
 
 import json
 import threading
 import time
 from collections.abc import Callable, Sequence
 
+from labkit.engines.dialects import SGLANG, Dialect
 from labkit.errors import BadInput, LabError
 from labkit.measure import sse
 from labkit.measure.answer import Answer, RequestResult
@@ -31,31 +32,38 @@ def generate(
     timeout_s: float = 300.0,
     cancel: threading.Event | None = None,
     on_chunk: Callable[[float, int], None] | None = None,
+    dialect: Dialect = SGLANG,
 ) -> RequestResult:
-    """Stream one generation from a server that speaks SGLang's `/generate`.
+    """Stream one generation.
 
-    `sampling` is sent as sampling_params. `on_chunk(seconds, tokens)` runs after each event with new tokens: keep it
-    cheap, it is inside the measurement. Setting `cancel` from another thread closes the connection within 0.1 s and
-    raises Cancelled. Raises RequestError (HTTP status, malformed stream, silence longer than timeout_s, an error that
-    the server sent), BadInput for a bad url or for giving both or neither of text and input_ids.
+    `sampling` has SGLang's names; `dialect` puts it to the server and reads the stream. `on_chunk(seconds, tokens)`
+    runs after each event with new tokens: keep it cheap, it is inside the measurement. Setting `cancel` from another
+    thread closes the connection within 0.1 s and raises Cancelled. Raises RequestError (HTTP status, malformed stream,
+    silence longer than timeout_s, an error that the server sent), Unreachable where the server's counters are not to be
+    had, BadInput for a bad url or for giving both or neither of text and input_ids.
     """
     if (input_ids is None) == (text is None):
         raise BadInput("prompt", None, "exactly one of text and input_ids")
-    prompt = {"text": text} if text is not None else {"input_ids": list(input_ids)}
-    body = {**prompt, "sampling_params": sampling or {}, "stream": True}
+    body = dialect.body(text, None if input_ids is None else list(input_ids), sampling or {})
+    before = dialect.counters.counters(url, api_key) if dialect.counters else {}
+    read = dialect.reader() if dialect.reader else None
     stop = cancel.is_set if cancel is not None else bool
     answer = None
     try:
-        with Exchange(url, "/generate", json.dumps(body).encode(), api_key, timeout_s, stop) as exchange:
+        with Exchange(url, dialect.path, json.dumps(body).encode(), api_key, timeout_s, stop) as exchange:
             answer = Answer(exchange.sent, on_chunk)
             for now, name, data in sse.events(exchange.pieces()):
                 if data == b"[DONE]":
                     break
-                answer.take(now, name, data)
+                for event in read(data) if read is not None else (data,):
+                    answer.take(now, name, event)
                 exchange.came(now)
     except Stopped:
         raise Cancelled(_partial(answer)) from None
     result = answer.read()
+    if dialect.counters and result.output_tokens:
+        after = dialect.counters.settled(url, api_key, before, result.output_tokens)
+        result = answer.read(dialect.counters.spent(before, after, result.output_tokens))
     if not result.chunk_times:
         said = f": {brief(answer.stray)}" if answer.stray else ""
         raise RequestError(f"the server ended the stream without a token{said}", 200)

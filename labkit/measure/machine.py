@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from labkit import catalog
 from labkit.catalog import Machine
+from labkit.engines.adapter import adapter, options
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived, measured, spec
@@ -14,6 +15,7 @@ from labkit.measure import probe
 if TYPE_CHECKING:
     from labkit.params import Params
     from labkit.roofline.account import Account
+    from labkit.roofline.quantization import Recipe
 
 
 def find(id: str) -> Machine:
@@ -59,7 +61,7 @@ def look_again(threads: int = 1) -> Evidence:
 def model_of(params: "Params") -> str:
     """Where the config.json of the model under test is: the engine's model where that is a catalog id or a path, else
     the tokenizer's folder (an engine may be told a hub id, whose files lie elsewhere). Raises BadInput."""
-    name = params.engine.model
+    name = model_path(params.engine)
     if name in catalog.catalog().models or Path(name).exists():
         return name
     folder = Path(params.tokenizer or "")
@@ -71,8 +73,16 @@ def model_of(params: "Params") -> str:
     )
 
 
-def head_of(config: EngineConfig) -> str:
-    """Format in which a configuration reads the LM head's weights: fp8, fp32 or bf16."""
+def model_path(config: EngineConfig) -> str:
+    """The model by a name that the catalog opens: the path of its file where the engine has names of its own."""
+    resolve = getattr(adapter(config.engine), "model_file", None)
+    return str(resolve(config)) if resolve is not None else config.model
+
+
+def head_of(config: EngineConfig) -> str | None:
+    """Format in which a configuration reads the LM head's weights: fp8, fp32, bf16, or None for as the file has it."""
+    if "fp8_lm_head" not in options(config.engine):
+        return None
     if config.fp8_lm_head:
         return "fp8"
     # SGLang's flag changes the output's format and still reads BF16 weights; the pocket engine's reads FP32 ones.
@@ -83,7 +93,22 @@ def account(config: EngineConfig, *, context: int, model: str, tokens: int = 1) 
     """Bytes of one step under this configuration. tokens: positions that the step computes at once."""
     from labkit.roofline.account import per_tensor
 
-    return per_tensor(catalog.load_config(model), context=context, head=head_of(config), tokens=tokens)
+    found = catalog.load_config(model)
+    return per_tensor(found, context=context, head=head_of(config), tokens=tokens, recipe=_recipe(found, config))
+
+
+# What engines call a cache's number format, where the account has another name for it.
+_CACHE_FORMATS = {"f32": "fp32", "f16": "fp16", "bf16": "bf16", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
+
+
+def _recipe(model: catalog.ModelConfig, config: EngineConfig) -> "Recipe | None":
+    """The checkpoint's formats with the cache as configured; None: as the checkpoint has them."""
+    from labkit.roofline.quantization import recipe_of
+
+    kind = config.kv_cache_dtype
+    if kind in (None, "auto"):
+        return None
+    return recipe_of(model).with_formats(kv=_CACHE_FORMATS.get(kind, kind.upper()))
 
 
 def round_bytes(config: EngineConfig, *, context: int, steps: int, tokens: int, model: str) -> Evidence:

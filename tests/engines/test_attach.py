@@ -3,8 +3,9 @@
 import pytest
 
 from labkit.engines import process
-from labkit.engines.attach import Unreachable, attach
+from labkit.engines.attach import attach
 from labkit.engines.config import EngineConfig
+from labkit.engines.http import Unreachable
 
 
 def attached(url, **more):

@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from labkit.engines import pocket as launch
 from labkit.engines.adapter import ENGINES, adapter, evidence, flags, options
 from labkit.engines.config import EngineConfig, Speculative
+from labkit.engines.llamacpp import NEED_A_MODEL
 from labkit.errors import BadInput
 from labkit.pocket.options import FAULTS, Options
 
 BASES = {
     "pocket": {"engine": "pocket"},
     "sglang": {"engine": "sglang", "model": "org/model"},
+    "llamacpp": {"engine": "llamacpp", "model": "/far.gguf", "command_prefix": ["ssh", "far"]},  # its files are there
     "attach": {"engine": "attach", "url": "http://h:1"},
 }
 DRAFTS = {"steps": 3, "topk": 1, "draft_tokens": 4}
@@ -119,6 +121,11 @@ def _value(option, field):
 def _given(engine, field, value):
     """A mapping that sets this field, with whatever has to stand beside it."""
     given_ = dict(BASES[engine])
+    if engine == "llamacpp" and field.startswith("speculative."):
+        spec = {"algorithm": "draft-simple", "draft_model_path": "/d.gguf", field.split(".")[1]: value}
+        if spec["algorithm"] not in NEED_A_MODEL:
+            del spec["draft_model_path"]
+        return {**given_, "speculative": spec}
     if field.startswith("speculative."):
         name = field.split(".")[1]
         spec = {**DRAFTS, name: value}
@@ -134,7 +141,7 @@ def _given(engine, field, value):
             spec = {"steps": 8, "topk": 4 if value != 9 else 1, "draft_tokens": value}
         return {**given_, "speculative": {k: v for k, v in spec.items() if v is not None}}
     if field == "simulate_acc_len":
-        given_["speculative"] = dict(DRAFTS)
+        given_["speculative"] = {"algorithm": "ngram-mod"} if engine == "llamacpp" else dict(DRAFTS)
     return {**given_, field: list(value) if isinstance(value, tuple) else value}
 
 

