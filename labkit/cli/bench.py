@@ -31,7 +31,7 @@ def main(args: argparse.Namespace) -> int:
     from labkit.checks import benefit
     from labkit.checks.observed import draft_tokens
     from labkit.engines.attach import attach
-    from labkit.measure import estimates, session
+    from labkit.measure import estimates, power, session
     from labkit.params import load_params
     from labkit.records import RunWriter
     from labkit.records.writer import new_directory
@@ -60,22 +60,24 @@ def main(args: argparse.Namespace) -> int:
     directory = new_directory(params.out_dir, f"bench-{who.engine}")
     with RunWriter(directory, params.as_dict(), label="bench") as writer:
         writer.add_arm("bench", requested=params.engine.as_dict(), server_info=info, launch=server.launch_record())
-        rows = list(
-            session.measure(
-                server.url,
-                prompts,
-                arm="bench",
-                repeats=params.repeats,
-                warmup=params.warmup,
-                writer=writer,
-                api_key=server.api_key,
-                timeout_s=params.timeout_s,
-                count_tokens=_counter(tokenizer, who.engine),
-                draft_tokens=draft_tokens(info),
-                dialect=server.dialect,
+        with power.Meter() as meter:
+            rows = list(
+                session.measure(
+                    server.url,
+                    prompts,
+                    arm="bench",
+                    repeats=params.repeats,
+                    warmup=params.warmup,
+                    writer=writer,
+                    api_key=server.api_key,
+                    timeout_s=params.timeout_s,
+                    count_tokens=_counter(tokenizer, who.engine),
+                    draft_tokens=draft_tokens(info),
+                    dialect=server.dialect,
+                )
             )
-        )
         summary = estimates.summarise(rows, seed=params.seed)
+        summary["joules_per_token"] = _joules(meter, rows, params.engine.url)
         summary |= {"engine": who.engine, "version": info.get("version"), "workload": params.workload}
         summary["warnings"] += benefit.alarms(benefit.Side("bench", rows, info))
         summary |= {
@@ -109,6 +111,19 @@ def _counter(tokenizer, engine: str):
 _IDENTITY = ("version", "model_path", "moe_runner_backend", "fp8_lm_head", "speculative_num_draft_tokens")
 
 
+def _joules(meter, rows: list[dict], url: str) -> dict | None:
+    """Joules per generated token by meter, warm-up and prompts included; None is "not measured": no meter can be read
+    here, or the server runs on another machine, whose energy this one's meters do not see."""
+    from urllib.parse import urlsplit
+
+    from labkit.measure import power
+
+    if urlsplit(url).hostname not in ("127.0.0.1", "localhost", "::1"):
+        return None
+    tokens = sum(int(r.get("output_tokens") or 0) for r in rows)
+    return {name: e.as_dict() for name, e in power.per_token(meter, tokens).items()} or None
+
+
 def lines(s: dict) -> list[str]:
     """The summary as text; every number is measured."""
     from labkit.measure.stats import text
@@ -125,4 +140,6 @@ def lines(s: dict) -> list[str]:
     out.append(f"asked by {s['dialect']}; who serves: {', '.join(s['signs']) or 'not established'}")
     if s["not_reported"]:
         out.append("not reported by this server: " + ", ".join(s["not_reported"]))
+    energy = ", ".join(f"{e['value']:.3g} J ({name})" for name, e in (s.get("joules_per_token") or {}).items())
+    out.append(f"energy per token {energy or 'not measured: no meter of the server that this user may read'}")
     return out + [f"warning: {w}" for w in s["warnings"]]

@@ -123,10 +123,10 @@ class Meter:
 
 
 def per_token(meter: Meter, tokens: int) -> dict[str, Evidence]:
-    """Joules per generated token by meter, with idle and prompt processing in it; {} is "not measured"."""
+    """Joules per measured token by meter, with warm-up, idle and prompts in it; {} is "not measured"."""
     if tokens < 1:
         return {}
-    how = f"over {meter.seconds:.1f} s and {tokens} tokens, idle and prompts included"
+    how = f"over {meter.seconds:.1f} s and {tokens} tokens; warm-up, idle and prompts are in it"
     return {name: measured(j / tokens, "J/token", f"{name} {how}") for name, j in meter.joules().items()}
 
 

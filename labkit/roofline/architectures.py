@@ -63,7 +63,8 @@ def shape_of(config: ModelConfig) -> Shape:
     spec = family_of(config)
     f = Geometry(config, spec, _table()["fields"])
     counted = ["num_hidden_layers"] if not spec.get("blocks") else []
-    f.need(["vocab_size", "hidden_size", *counted, "num_attention_heads", *spec.get("needs", ())])
+    wanted = [n for n in spec.get("needs", ()) if n != "first_k_dense_replace" or "mlp_layer_types" not in f.fields]
+    f.need(["vocab_size", "hidden_size", *counted, "num_attention_heads", *wanted])
     shape = _build(f, spec)
     f.finish()
     if shape.top_k > shape.experts:
@@ -99,7 +100,7 @@ def _build(f: Geometry, spec: dict) -> Shape:
     nextn, nextn_caches, nextn_layers = _nextn(f, spec, plan, number)
     tied = f.flag("tie_word_embeddings")
     d, vocab = f.count("hidden_size"), f.count("vocab_size")
-    _mark_optional(f, spec, experts)
+    _mark_optional(f, spec, experts, {kind for kind, _ in plan})
     return Shape(
         f.config.architecture,
         d,
@@ -120,7 +121,7 @@ def _build(f: Geometry, spec: dict) -> Shape:
     )
 
 
-def _mark_optional(f: Geometry, spec: dict, experts: int) -> None:
+def _mark_optional(f: Geometry, spec: dict, experts: int, kinds: set[str | None]) -> None:
     """Fields that say nothing in this model: the experts' of a dense one, its list of layer kinds, and the like."""
     quiet = ["layer_types", "mlp_layer_types", "nextn", "tie_word_embeddings", "top_k", "moe_layer_freq"]
     if not experts:
@@ -133,6 +134,13 @@ def _mark_optional(f: Geometry, spec: dict, experts: int) -> None:
         quiet += ["kv_heads", "head_dim", "qk_head_dim"]
     if "sliding_window" in f.fields and not any(k in str(spec.get("layers")) for k in ("chunk",)):
         quiet += ["sliding_window"]
+    if "linear" not in kinds:
+        quiet += ["conv_L_cache", "conv_bias", "mamba_heads", "mamba_head_dim", "mamba_groups", "mamba_state"]
+        quiet += ["mamba_conv", "mamba_expand", "mamba_conv_bias", "mamba_proj_bias"]
+    if not kinds & {"full", "sliding", "chunked"}:
+        quiet += ["heads", "kv_heads", "head_dim"]
+    if not f.count("nextn", 0, least=0):
+        quiet += ["mtp_layers_block_type", "mtp_hybrid_override_pattern", "mtp_layer_types", "mtp_mlp_layer_types"]
     for key in quiet:
         f.raw(key)
 

@@ -174,6 +174,10 @@ def feed_forward(f: Geometry, spec: dict) -> list[str]:
         return ["sparse" if f.count("experts", 0, least=0) else "dense"] * layers
     if rule == "all":
         return ["sparse"] * layers
+    if kinds is not None:  # a list decides; the fields that say it another way are read all the same
+        for key in ("first_dense", "moe_layer_freq", "mlp_only_layers", "decoder_sparse_step"):
+            f.raw(key)
+        return kinds[:layers]
     made = _first(f, layers) if rule == "first" else None
     if rule == "steps":
         plain, step = set(f.numbers("mlp_only_layers") or ()), f.count("decoder_sparse_step", 1)
@@ -187,7 +191,7 @@ def feed_forward(f: Geometry, spec: dict) -> list[str]:
         made = ["sparse" if i in chosen else "dense" for i in range(layers)]
     if made is None:
         raise BadInput("families.yaml: ffn", rule, "dense, all, if experts, first, steps, listed")
-    return made if kinds is None else kinds[:layers]
+    return made
 
 
 def _first(f: Geometry, layers: int) -> list[str]:

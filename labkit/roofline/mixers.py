@@ -85,9 +85,23 @@ def head_counts(f: Geometry, spec: dict, kind: str) -> tuple[int, int, int]:
         if f.flag("attention_k_eq_v"):
             kv = f.count("num_global_key_value_heads", kv)
         f.raw("num_global_key_value_heads")
+        width, kv = _per_layer(f, width, kv)
     if heads % kv:
         raise BadInput(f"{f.name}: {f.label('kv_heads')}", kv, f"a divisor of {f.label('heads')} ({heads})")
     return heads, kv, width
+
+
+def _per_layer(f: Geometry, width: int, kv: int) -> tuple[int, int]:
+    """Gemma 4 as transformers 5 saves it: what layers that see all have otherwise, the same for each of them."""
+    told = f.raw("per_layer_config")
+    if told is None:
+        return width, kv
+    entries = list(told.values()) if isinstance(told, dict) else [told]
+    first = entries[0] if entries else {}
+    known = isinstance(first, dict) and not set(first) - {"head_dim", "num_key_value_heads"}
+    if not known or any(e != first for e in entries):
+        raise BadInput(f"{f.name}: per_layer_config", told, "one head_dim and num_key_value_heads for all full layers")
+    return first.get("head_dim", width), first.get("num_key_value_heads", kv)
 
 
 def at_shared(f: Geometry, at: tuple[int, ...]) -> set[int]:
@@ -143,7 +157,7 @@ def mla(f: Geometry, spec: dict, part: Part, kind: str) -> None:
     gate = spec.get("gate")
     if gate == "granularity":
         gate = f.choice("gated_attention_proj_granularity_type", (None, "head_wise", "element_wise"), None)
-    elif isinstance(gate, str):
+    elif isinstance(gate, str) and gate != "head_wise":
         gate = "element_wise" if f.flag(gate) else None
     if gate == "head_wise":
         part.add("g_proj", "MLA", Role.GATE, heads, d)
@@ -212,7 +226,9 @@ def kda(f: Geometry, spec: dict, part: Part, kind: str) -> None:
     for name in ("q_proj", "k_proj", "v_proj"):
         part.add(name, group, Role.DENSE, wide, d)
     low = {"f": True, "g": True}
-    if spec.get("whole_gates"):  # Ling 3: both whole
+    if spec.get("whole"):
+        low = dict.fromkeys(low, False)
+    elif spec.get("whole_gates"):  # Ling 3: both whole
         low = dict.fromkeys(low, not f.flag(spec["whole_gates"]))
     elif spec.get("whole_g"):  # Kimi K3: the output gate alone
         low["g"] = not f.flag(spec["whole_g"])

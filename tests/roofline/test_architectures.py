@@ -269,3 +269,22 @@ def test_sparse_steps_count_from_one():
     assert third.total_parameters == shapes.QWEN_TOTAL
     fourth = shape_of(shapes.QWEN | {"decoder_sparse_step": 4, "mlp_only_layers": []})  # layer 3 alone
     assert fourth.total_parameters == shapes.QWEN_TOTAL - shapes.moe(9, 11, 0, False) + 3 * shapes.D * 50
+
+
+def test_no_field_that_some_family_counts_with_is_passed_over():
+    """A pattern of ignorable.txt must not swallow a geometry field of a family that a config does not belong to."""
+    from labkit.roofline.architectures import _table
+    from labkit.roofline.geometry import _gives_geometry
+
+    names = {n for aliases in _table()["fields"].values() for n in aliases}
+    for spec in _table()["families"].values():
+        names |= set(spec.get("needs", ())) | {n for aliases in spec.get("fields", {}).values() for n in aliases}
+        names |= {v for part in ("attention", "linear", "moe") for v in spec.get(part, {}).values() if _is_field(v)}
+    # Formats of a state, and a bias of one number an expert.
+    told_elsewhere = {"mamba_ssm_cache_dtype", "mamba_ssm_dtype", "moe_router_enable_expert_bias"}
+    missed = [n for n in sorted(names - told_elsewhere) if not _gives_geometry(n.rpartition(".")[2], 3)]
+    assert not missed
+
+
+def _is_field(value):
+    return isinstance(value, str) and "_" in value and "." not in value and "=" not in value and " " not in value

@@ -111,3 +111,13 @@ def test_a_folder_with_its_sidecar_is_read(tmp_path):
     (tmp_path / "hf_quant_config.json").write_text(json.dumps({"quantization": {"quant_algo": "W3A3_NEW"}}))
     with pytest.raises(BadInput, match="quant_algo.*W3A3_NEW"):
         per_tensor(read_config(tmp_path), context=0)
+
+
+# Configs as the classes of transformers 5.24 save their defaults, and the parameters of the models that they make
+# on torch's meta device, correction biases of routers included; counted once on 2026-11-30.
+CLASSES = json.loads((Path(__file__).parent / "classes.json").read_text())
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_parameters_are_exactly_those_of_the_class(name):
+    assert shape_of(ModelConfig.made(CLASSES[name]["config"], name)).total_parameters == CLASSES[name]["parameters"]
