@@ -13,9 +13,11 @@ import yaml
 from labkit.catalog.config import ModelConfig
 from labkit.errors import BadInput
 from labkit.roofline import feedforward, gguf_shape, layers
+from labkit.roofline.attention import ATTENTION
 from labkit.roofline.geometry import Geometry
 from labkit.roofline.memo import by_config
-from labkit.roofline.mixers import ATTENTION, LINEAR, Part
+from labkit.roofline.part import Part
+from labkit.roofline.recurrent import LINEAR
 from labkit.roofline.tensors import Role, Shape, Tensor
 
 

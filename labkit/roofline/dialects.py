@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from labkit.catalog.config import SIDECARS, ModelConfig
 from labkit.errors import BadInput
+from labkit.roofline import widths
 from labkit.roofline.formats import Format
 from labkit.roofline.modules import LINEAR, Patterns
 from labkit.roofline.tensors import Role
@@ -103,7 +104,7 @@ def _fp8(c: ModelConfig, q: dict) -> Scheme:
             Rule(Format.parse("mxfp4" if routed == "mxfp4" else dense), None, frozenset({Role.EXPERTS})),
             Rule(Format.parse(dense), None, BODY),
         ),
-        _kv(c, q.get("kv_cache_scheme")),
+        widths.kv(c, q.get("kv_cache_scheme")),
     )
 
 
@@ -119,19 +120,9 @@ def _mxfp4(c: ModelConfig, q: dict) -> Scheme:
     )
 
 
-def _packed(c: ModelConfig, bits: object, group: object, zeros: bool) -> Format:
-    """Whole numbers in groups along a row; group -1: the whole row."""
-    known = isinstance(bits, int) and not isinstance(bits, bool) and 2 <= bits <= 8
-    if not known or isinstance(group, bool) or not isinstance(group, int) or (group < 1 and group != -1):
-        raise BadInput(
-            f"{c.name}: weight bits and group size", (bits, group), "2 to 8 bits, a group of at least 1 or -1"
-        )
-    return Format.parse(f"int{bits}-{'row' if group == -1 else f'g{group}'}{'z' if zeros else ''}")
-
-
 def _gptq(c: ModelConfig, q: dict) -> Scheme:
     """GPTQ: zero points are stored also where they are symmetric. `dynamic` leaves out (-:) or changes (+:) modules."""
-    plain = _packed(c, q.get("bits"), q.get("group_size"), True)
+    plain = widths.packed(c, q.get("bits"), q.get("group_size"), True)
     rules = [_left(q, "modules_to_not_convert", "modules_in_block_to_not_quantize")]
     for pattern, change in (q.get("dynamic") or {}).items():
         sign, _, regex = str(pattern).partition(":")
@@ -139,19 +130,19 @@ def _gptq(c: ModelConfig, q: dict) -> Scheme:
         form = None
         if sign != "-":
             change = {"bits": q.get("bits"), "group_size": q.get("group_size")} | (change or {})
-            form = _packed(c, change["bits"], change["group_size"], True)
+            form = widths.packed(c, change["bits"], change["group_size"], True)
         rules.append(Rule(form, Patterns([f"re:{regex}"])))
     for name, change in (q.get("extra_config") or {}).items():  # AutoRound
         bits = change.get("bits", q.get("bits")) if isinstance(change, dict) else None
         kept = not isinstance(bits, int) or bits >= 16
-        form = None if kept else _packed(c, bits, change.get("group_size", q.get("group_size")), True)
+        form = None if kept else widths.packed(c, bits, change.get("group_size", q.get("group_size")), True)
         rules.append(Rule(form, Patterns([name])))
     roles = BODY | ({Role.HEAD} if q.get("lm_head") is True else set())
     return Scheme(str(q.get("quant_method", "gptq")), (*rules, Rule(plain, None, roles)))
 
 
 def _awq(c: ModelConfig, q: dict) -> Scheme:
-    plain = _packed(c, q.get("bits"), q.get("group_size"), q.get("zero_point", True) is not False)
+    plain = widths.packed(c, q.get("bits"), q.get("group_size"), q.get("zero_point", True) is not False)
     return Scheme("awq", (_left(q, "modules_to_not_convert"), Rule(plain, None, BODY)))
 
 
@@ -169,7 +160,7 @@ def _compressed(c: ModelConfig, q: dict) -> Scheme:
             if isinstance(group, dict) and group.get("weights", 0) is None and "targets" in group:
                 continue  # activations alone
             raise BadInput(f"{c.name}: config_groups.{key}.weights", group, "bits, type, strategy and group size")
-        form = _weights(c, group["weights"])
+        form = widths.weights(c, group["weights"])
         targets = [str(t) for t in group.get("targets") or ["Linear"]]
         if "Linear" in targets:
             classes.append(Rule(form))
@@ -179,67 +170,8 @@ def _compressed(c: ModelConfig, q: dict) -> Scheme:
             if unknown := [t for t in modules if "." not in t and ":" not in t and t != "lm_head" and t[:1].isupper()]:
                 raise BadInput(f"{c.name}: config_groups.{key}.targets", unknown, "Linear, Embedding, or module names")
             named.append(Rule(form, Patterns(modules), frozenset({*LINEAR, Role.EMBEDDING, Role.GATE})))
-    kv = _kv(c, q.get("kv_cache_scheme"))
+    kv = widths.kv(c, q.get("kv_cache_scheme"))
     return Scheme("compressed-tensors", (_left(q, "ignore"), *named, *classes), kv)
-
-
-def _weights(c: ModelConfig, w: dict) -> Format:
-    """The weights of one group of compressed-tensors, by type, bits, strategy and group."""
-    bits, kind, group = w.get("num_bits"), w.get("type", "int"), w.get("group_size")
-    strategy = w.get("strategy") or ("group" if group not in (None, -1) else "tensor" if group is None else "channel")
-    told = f"{kind} of {bits} bits, strategy {strategy}, group {group}"
-    if kind == "float" and bits == 8:
-        if strategy in ("channel", "tensor"):
-            return Format.parse("fp8-row" if strategy == "channel" else "fp8-tensor")
-        block = w.get("block_structure")
-        if strategy == "block" and isinstance(block, list) and len(block) == 2:
-            return Format.parse(f"fp8-block{block[0]}x{block[1]}" if block[0] != block[1] else f"fp8-block{block[0]}")
-        if strategy == "group" and group == 32:
-            return Format.parse("mxfp8")
-    if kind == "float" and bits == 4 and strategy in ("tensor_group", "group") and group in (16, 32):
-        return Format.parse("nvfp4" if group == 16 else "mxfp4")
-    if kind == "int":
-        zeros = w.get("symmetric") is False
-        if strategy == "channel":
-            return _packed(c, bits, -1, zeros) if bits != 8 else Format.parse("int8-row")
-        if strategy == "tensor" and bits == 8:
-            return Format.parse("int8-tensor")
-        if strategy == "group":
-            return _packed(c, bits, group, zeros)
-    if kind not in ("int", "float") or bits is None:
-        raise BadInput(f"{c.name}: weight bits and group size", (bits, group), "bits and group of int or float weights")
-    raise BadInput(
-        f"{c.name}: quantised weights",
-        told,
-        "int by group, channel or tensor; float of 8 bits by channel, tensor, block or group 32; float of 4 bits by "
-        "group 16 or 32",
-    )
-
-
-# ModelOpt's algorithms; None: the group size decides.
-_ALGOS = {
-    "NVFP4": "nvfp4",
-    "NVFP4_AWQ": "nvfp4",
-    "NVFP4_SVDQUANT": "nvfp4",
-    "W4A16_NVFP4": "nvfp4",
-    "W4A8_NVFP4_FP8": "nvfp4",
-    "FP8": "fp8-tensor",
-    "FP8_PER_CHANNEL_PER_TOKEN": "fp8-row",
-    "FP8_PB_WO": "fp8-block128",
-    "FP8_PB_REAL": "fp8-block128",
-    "FP8_BLOCK_SCALES": "fp8-block128",
-    "MXFP8": "mxfp8",
-    "MXFP4": "mxfp4",
-    "W4A8_MXFP4_FP8": "mxfp4",
-    "W4A16_MXFP4": "mxfp4",
-    "INT8_SQ": "int8-row",
-    "W8A8_SQ_PER_CHANNEL": "int8-row",
-    "W8A16": "int8-row",
-    "W4A16_AWQ": None,
-    "W4A8_AWQ": None,
-    "INT4_AWQ": None,
-    "W4A16": None,
-}
 
 
 def _modelopt(c: ModelConfig, q: dict) -> Scheme:
@@ -249,9 +181,9 @@ def _modelopt(c: ModelConfig, q: dict) -> Scheme:
     left = _left(inner, "exclude_modules", "ignore", "ignored_layers")
     kv = inner.get("kv_cache_quant_algo")
     if kv is None and inner.get("kv_cache_scheme"):
-        kv_format = _kv(c, inner["kv_cache_scheme"])
+        kv_format = widths.kv(c, inner["kv_cache_scheme"])
     else:
-        kv_format = _modelopt_kv(c, kv)
+        kv_format = widths.modelopt_kv(c, kv)
     listed = inner.get("quantized_layers")
     if str(algo).upper() == "MIXED_PRECISION" or (algo is None and listed):
         if not isinstance(listed, dict) or not listed:
@@ -263,46 +195,13 @@ def _modelopt(c: ModelConfig, q: dict) -> Scheme:
         for name, how in listed.items():
             if not isinstance(how, dict):
                 raise BadInput(f"{c.name}: quantized_layers.{name}", how, "an object with quant_algo")
-            form = _algorithm(c, how.get("quant_algo"), how.get("group_size", group))
+            form = widths.algorithm(c, how.get("quant_algo"), how.get("group_size", group))
             by_format.setdefault(form, []).append(name)
         rules = [Rule(form, Patterns(names), frozenset({*LINEAR, Role.GATE})) for form, names in by_format.items()]
         return Scheme("modelopt", (left, *rules), kv_format)
     if algo is None and isinstance(inner.get("config_groups"), dict):
         return Scheme("modelopt", _compressed(c, inner).rules, kv_format)
-    return Scheme("modelopt", (left, Rule(_algorithm(c, algo, group))), kv_format)
-
-
-def _algorithm(c: ModelConfig, algo: object, group: object) -> Format:
-    name = str(algo).upper()
-    if name not in _ALGOS:
-        raise BadInput(f"{c.name}: quant_algo", algo, ", ".join(_ALGOS))
-    if _ALGOS[name] is None:
-        return _packed(c, 4, group if group else 128, False)
-    if _ALGOS[name] == "nvfp4" and group not in (None, 16):
-        raise BadInput(f"{c.name}: group_size", group, "16, the group of NVFP4")
-    return Format.parse(_ALGOS[name])
-
-
-def _modelopt_kv(c: ModelConfig, algo: object) -> str | None:
-    known = {"FP8": "fp8-tensor", "INT8": "int8-tensor", "NVFP4": "nvfp4", "NVFP4_AFFINE": "nvfp4"}
-    if algo is None or str(algo).upper() == "NONE":
-        return None
-    if str(algo).upper() not in known:
-        raise BadInput(f"{c.name}: kv_cache_quant_algo", algo, ", ".join(known))
-    return known[str(algo).upper()]
-
-
-def _kv(c: ModelConfig, scheme: object) -> str | None:
-    """kv_cache_scheme of compressed-tensors and ModelOpt."""
-    if scheme is None:
-        return None
-    if isinstance(scheme, str):
-        return _modelopt_kv(c, scheme)
-    told = (scheme.get("type"), scheme.get("num_bits")) if isinstance(scheme, dict) else scheme
-    known = {("float", 8): "fp8-tensor", ("int", 8): "int8-tensor", ("float", 4): "nvfp4"}
-    if told not in known:
-        raise BadInput(f"{c.name}: kv_cache_scheme", told, "float of 8 or 4 bits, int of 8 bits")
-    return known[told]
+    return Scheme("modelopt", (left, Rule(widths.algorithm(c, algo, group))), kv_format)
 
 
 def _bitsandbytes(c: ModelConfig, q: dict) -> Scheme:
@@ -323,29 +222,9 @@ def _quark(c: ModelConfig, q: dict) -> Scheme:
     """AMD Quark: one scheme, others for named layers, and an exclude list."""
     rules = [_left(q, "exclude")]
     for pattern, layer in (q.get("layer_quant_config") or {}).items():
-        rules.append(Rule(_quark_weight(c, layer), Patterns([pattern])))
-    rules.append(Rule(_quark_weight(c, q.get("global_quant_config"))))
+        rules.append(Rule(widths.quark_weight(c, layer), Patterns([pattern])))
+    rules.append(Rule(widths.quark_weight(c, q.get("global_quant_config"))))
     return Scheme("quark", tuple(rules))
-
-
-def _quark_weight(c: ModelConfig, layer: object) -> Format:
-    weight = layer.get("weight") if isinstance(layer, dict) else None
-    if not isinstance(weight, dict):
-        raise BadInput(f"{c.name}: quark weight", weight, "one object with dtype and qscheme")
-    dtype, scheme, group = weight.get("dtype"), weight.get("qscheme"), weight.get("group_size")
-    known = {
-        ("fp4", "per_group", 32): "mxfp4",
-        ("fp8_e4m3", "per_tensor", None): "fp8-tensor",
-        ("fp8_e4m3", "per_channel", None): "fp8-row",
-        ("int8", "per_tensor", None): "int8-tensor",
-        ("int8", "per_channel", None): "int8-row",
-    }
-    key = (dtype, scheme, group if scheme == "per_group" else None)
-    if key in known:
-        return Format.parse(known[key])
-    if dtype in ("int4", "uint4") and scheme == "per_group":
-        return _packed(c, 4, group, dtype == "uint4")
-    raise BadInput(f"{c.name}: quark weight", key, ", ".join(" ".join(map(str, k)) for k in known))
 
 
 def _mlx(c: ModelConfig, q: object) -> Scheme:

@@ -1,8 +1,9 @@
 """Dense and mixture-of-experts layers as tensors."""
 
 from labkit.errors import BadInput
+from labkit.roofline.attention import at_shared
 from labkit.roofline.geometry import Geometry
-from labkit.roofline.mixers import Part, at_shared
+from labkit.roofline.part import Part
 from labkit.roofline.tensors import Role
 
 EXPERTS, SHARED = "routed experts", "shared experts"
