@@ -91,6 +91,15 @@ class Unit:
         return 1.0 / _PREFIXES.get(prefix, 1.0), prefix + self.text
 
 
+def minutes(seconds: float) -> str:
+    """A duration in the words of a person who waits."""
+    if seconds < 1:
+        return "1 s"
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min"
+
+
 def _word(word: str, text: str) -> tuple[str | None, float]:
     if word in _COUNTS:
         return None, 1.0

@@ -93,7 +93,7 @@ def arms_table(record: Record, load: str) -> pd.DataFrame:
                 "round ms": found.round.value * 1e3,
                 "TTFT ms": found.ttft.value * 1e3,
                 "requests": found.requests,
-                "by start, ms": ", ".join(f"{t * 1e3:.2f}" + ("*" if k in out else "") for k, t in times.items()),
+                "by start, ms": ", ".join(f"{t * 1e3:.2f}" + ("*" if ("", k) in out else "") for k, t in times.items()),
                 "between starts": (max(times.values()) - min(times.values())) / found.tpot.value,
             }
         )

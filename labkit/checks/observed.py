@@ -90,7 +90,7 @@ def observe(
             log = Path(log_path).read_text(encoding="utf-8", errors="replace")
         except OSError as e:
             raise BadInput("log", str(log_path), f"a readable file ({e.strerror})") from None
-    arm = session.Arm("probe", url, api_key, draft_tokens=draft_tokens(info), dialect=found.dialect)
+    arm = session.Arm("probe", url, api_key, draft_tokens=session.draft_tokens(info), dialect=found.dialect)
     asked = prompts(info, requests) if requests else []
     if temperature is not None:
         asked += [_sampled(prompts(info, 1)[0], temperature, seed) for seed in range(1, SEEDS + 1)]
@@ -108,12 +108,6 @@ def first_position(rows: Sequence[dict]) -> float | None:
     histograms = [r["histogram"] for r in rows if r.get("histogram")]
     steps = sum(sum(h) for h in histograms)
     return 1 - sum(h[0] for h in histograms) / steps if steps else None
-
-
-def draft_tokens(info: dict) -> int | None:
-    """Tokens that a verify round can yield, by the server's description."""
-    told = info.get("speculative_num_draft_tokens")
-    return told if isinstance(told, int) and not isinstance(told, bool) and told > 0 else None
 
 
 def prompts(info: dict, count: int) -> list[Prompt]:

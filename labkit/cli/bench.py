@@ -26,16 +26,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from pathlib import Path
-
     from labkit.checks import benefit
-    from labkit.checks.observed import draft_tokens
     from labkit.engines.attach import attach
-    from labkit.measure import estimates, power, session
+    from labkit.measure import power
+    from labkit.measure.pool import Pool
+    from labkit.measure.results import Arm
+    from labkit.measure.runner import Runner
     from labkit.params import load_params
     from labkit.records import RunWriter
     from labkit.records.writer import new_directory
-    from labkit.workloads import load
 
     plan = {n: getattr(args, n) for n in ("workload", "repeats", "count", "warmup", "prompt_tokens", "seed")}
     plan = {k: v for k, v in plan.items() if v is not None}
@@ -45,41 +44,16 @@ def main(args: argparse.Namespace) -> int:
     params = load_params({"engine": engine, "tokenizer": args.tokenizer, **plan})
     server = attach(params.engine)
     info = server.server_info()
-    tokenizer = params.tokenizer
-    if tokenizer is None and (Path(str(info.get("model_path"))) / "tokenizer.json").exists():
-        tokenizer = info["model_path"]
-    prompts = load(
-        params.workload,
-        count=params.count,
-        seed=params.seed,
-        tokenizer_path=tokenizer,
-        prompt_tokens=params.prompt_tokens,
-        output_tokens=params.output_tokens,
-    )
     who = server.identity
-    directory = new_directory(params.out_dir, f"bench-{who.engine}")
-    with RunWriter(directory, params.as_dict(), label="bench") as writer:
-        writer.add_arm("bench", requested=params.engine.as_dict(), server_info=info, launch=server.launch_record())
+    arm, runner = Arm("bench", "the server as it runs", params.engine, params), Runner(Pool())
+    with RunWriter(new_directory(params.out_dir, f"bench-{who.engine}"), params.as_dict(), label="bench") as writer:
         with power.Meter() as meter:
-            rows = list(
-                session.measure(
-                    server.url,
-                    prompts,
-                    arm="bench",
-                    repeats=params.repeats,
-                    warmup=params.warmup,
-                    writer=writer,
-                    api_key=server.api_key,
-                    timeout_s=params.timeout_s,
-                    count_tokens=_counter(tokenizer, who.engine),
-                    draft_tokens=draft_tokens(info),
-                    dialect=server.dialect,
-                )
-            )
-        summary = estimates.summarise(rows, seed=params.seed)
-        summary["joules_per_token"] = _joules(meter, rows, params.engine.url)
+            for _ in runner.run(runner.plan([arm]), writer):
+                pass
+        summary = runner.summary()["bench"]
+        summary["joules_per_token"] = _joules(meter, runner.fresh["bench"], params.engine.url)
         summary |= {"engine": who.engine, "version": info.get("version"), "workload": params.workload}
-        summary["warnings"] += benefit.alarms(benefit.Side("bench", rows, info))
+        summary["warnings"] += benefit.alarms(benefit.Side("bench", runner.fresh["bench"], info))
         summary |= {
             "signs": list(who.signs),
             "dialect": server.dialect.name,
@@ -93,19 +67,12 @@ def main(args: argparse.Namespace) -> int:
             summary["warnings"].append("the server's settings changed during the run")
         writer.meta["summary"] = summary
     if args.json:
-        print(json.dumps({**summary, "run": str(directory)}))
+        print(json.dumps({**summary, "run": str(writer.directory)}))
         return 0
     for line in lines(summary):
         print(line)
-    print(f"record: {directory}")
+    print(f"record: {writer.directory}")
     return 0
-
-
-def _counter(tokenizer, engine: str):
-    """A function text -> tokens where the server's tokenizer is at hand, None where it is not."""
-    from labkit.workloads import counter
-
-    return counter(tokenizer) if tokenizer is not None or engine == "pocket" else None
 
 
 _IDENTITY = ("version", "model_path", "moe_runner_backend", "fp8_lm_head", "speculative_num_draft_tokens")

@@ -86,7 +86,7 @@ def _against(url: str, here: str, key: str | None, repeats: int, checks: list["C
     before = EngineConfig.from_dict({"engine": "attach", "url": url}, "against").url
     infos = {name: observed.describe(u, key) for name, u in (("before", before), ("after", here))}
     arms = [
-        session.Arm(name, u, key, draft_tokens=observed.draft_tokens(infos[name]))
+        session.Arm(name, u, key, draft_tokens=session.draft_tokens(infos[name]))
         for name, u in (("before", before), ("after", here))
     ]
     rows = list(session.interleave(arms, observed.prompts(infos["after"], 3), repeats=repeats, warmup=1))

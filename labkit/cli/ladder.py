@@ -5,7 +5,10 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from labkit.errors import BadInput
+
 if TYPE_CHECKING:
+    from labkit.measure.results import Arm
     from labkit.params import Params
 
 HELP = "measure the arms of a ladder and say what each brings"
@@ -22,38 +25,69 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", help="seed of the prompts")
     parser.add_argument("--arms", help="comma-separated subset (default: all that are not broken on purpose)")
     parser.add_argument("--out", help="parent of the run's directory (default: outputs)")
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run that was cut short, with its own parameters")
 
 
 def main(args: argparse.Namespace) -> int:
-    from labkit.errors import BadInput
-    from labkit.measure.ladder import climb
+    from labkit.engines.adapter import not_in_effect
+    from labkit.measure.ladder import table
+    from labkit.measure.pool import Pool
+    from labkit.measure.runner import Runner
     from labkit.params import load_params
-    from labkit.records import RunWriter
+    from labkit.records import RunWriter, read_run
     from labkit.records.writer import new_directory
+    from labkit.units import minutes
 
     changes = {n: getattr(args, n) for n in ("workload", "count", "repeats", "prompt_tokens", "output_tokens", "seed")}
-    only = args.arms.split(",") if args.arms else None
+    changes |= {"only": args.arms.split(",") if args.arms else None, "out_dir": args.out}
     if args.gguf and args.params:
         raise BadInput("gguf", args.gguf, "nothing beside -f: the file names the model as engine.model")
-    source = gguf_params(args.gguf) if args.gguf else args.params or {}
-    params = load_params(source, **changes, only=only, out_dir=args.out)
-    directory = new_directory(params.out_dir, f"ladder-{params.engine.engine}")
-
-    def progress(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-    progress(forecast(params))
-    with RunWriter(directory, params.as_dict(), label="ladder") as writer:
-        arms = climb(params, writer, progress=progress)
-        writer.meta["summary"] = {"ladder": arms}
-    stop = next((r["stop"] for r in arms if r["stop"]), None)
+    if args.resume:
+        _alone(args.params or args.gguf, changes)
+        params = load_params(read_run(args.resume).meta["parameters"])
+    else:
+        params = load_params(gguf_params(args.gguf) if args.gguf else args.params or {}, **changes)
+    arms, runner = arms_of(params), Runner(Pool())
+    blocks = runner.plan(arms)
+    seconds, _ = runner.forecast(blocks)
+    requests = sum(b.requests for b in blocks)
+    _say(f"about {minutes(seconds)} for {requests} requests on {len(arms)} arms (a first estimate from bytes)")
+    if args.resume:
+        writer = RunWriter.resume(args.resume)
+    else:
+        directory = new_directory(params.out_dir, f"ladder-{params.engine.engine}")
+        writer = RunWriter(directory, params.as_dict(), label="ladder")
+    with writer:
+        try:
+            for progress in runner.run(blocks, writer):
+                if progress.row is None:
+                    _say(progress.text)
+                elif progress.done % (len(arms) * params.count) == 0 and progress.done < progress.total:
+                    _say(f"{progress.done} of {progress.total} requests, about {minutes(progress.eta_s)} left")
+        finally:
+            runner.pool.stop()
+        found = table(arms, runner.fresh, seed=params.seed)
+        for arm, line in zip(arms, found, strict=True):
+            line["warnings"] += not_in_effect(arm.config, runner.results[arm.name].info)
+        writer.meta["summary"] = {"ladder": found}
+    stop = next((r["stop"] for r in found if r["stop"]), None)
     if args.json:
-        print(json.dumps({"run": str(directory), "engine": params.engine.engine, "arms": arms, "stop": stop}))
+        run = {"run": str(writer.directory), "engine": params.engine.engine}
+        print(json.dumps({**run, "arms": found, "stop": stop}))
         return 0
-    for line in lines(arms):
+    for line in lines(found):
         print(line)
-    print(f"record: {directory}")
+    print(f"record: {writer.directory}")
     return 0
+
+
+def arms_of(params: "Params") -> "list[Arm]":
+    """The arms of the parameters' ladder under their load. Raises BadInput."""
+    from labkit.engines import ladder
+    from labkit.measure.results import Arm
+
+    chosen = ladder.choose(params.ladder(), params.only)
+    return [Arm.of(a, params.replace(engine=a.config, arms=None, only=())) for a in chosen]
 
 
 def gguf_params(file: str) -> dict:
@@ -69,21 +103,15 @@ def gguf_params(file: str) -> dict:
     return {"engine": engine, "arms": arms, "workload": "repetitive", "output_tokens": 96}
 
 
-def forecast(params: "Params") -> str:
-    """How long climbing will take, before it starts: engine starts, warm-ups and requests. Raises BadInput."""
-    from labkit.engines import ladder
-    from labkit.measure.pool import Pool
-    from labkit.measure.results import Arm
-    from labkit.measure.runner import Runner
-    from labkit.notebook.render import minutes
+def _alone(file: str | None, changes: dict) -> None:
+    """A run that goes on has its parameters already."""
+    given = ["params"] * (file is not None) + [n for n, v in changes.items() if v is not None]
+    if given:
+        raise BadInput("--resume", f"with {', '.join(given)}", "--resume alone: the record has its parameters")
 
-    chosen = ladder.choose(params.ladder(), params.only)
-    arms = [Arm(a.name, a.title, a.config, params.replace(engine=a.config, arms=None, only=())) for a in chosen]
-    runner = Runner(Pool())
-    blocks = runner.plan(arms)
-    seconds, _ = runner.seconds(blocks)
-    requests = sum(b.requests for b in blocks)
-    return f"about {minutes(seconds)} for {requests} requests on {len(arms)} arms (a first estimate from bytes)"
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
 
 
 def lines(arms: list[dict]) -> list[str]:

@@ -10,9 +10,9 @@ A request of n output tokens takes TPOT (n - 1) after its first token, in v veri
     c           round time / plain step of the same configuration, load and run: the median over pairs
     S           a / c: how many times faster a token comes than without speculation
 
-Arms that ran in turns (request by request) are compared by pairs of the same prompt and repeat: what slows the machine
-for a moment hits both sides and cancels. Rows with a `start` come from engines that ran one after another; they are
-resampled apart. All numbers of one comparison come from the same bootstrap draws, clustered by repeat.
+Arms that alternated (request by request) are compared by pairs of the same session, repeat and prompt: what slows the
+machine for a moment hits both sides and cancels. Rows with a `start` come from engines that ran one after another; they
+are resampled apart. All numbers of one comparison come from the same bootstrap draws, clustered by repeat.
 TPOT per request as SGLang and vLLM define it (AIPerf calls it ITL); U and B_eff: labkit.roofline.floors.
 """
 
@@ -58,12 +58,16 @@ class Comparison:
 
 
 class _Columns:
-    """Rows as arrays [n] in the order of (repeat, index): repeat, round_s, tokens (n - 1), verify, ttft_s."""
+    """Rows as arrays [n] in the order of (repeat, index): repeat, round_s, tokens (n - 1), verify, ttft_s.
+
+    repeat: a number for each pass of each session.
+    """
 
     def __init__(self, rows: Iterable[Mapping]):
-        self.rows = sorted(rows, key=lambda row: (row["repeat"], row.get("index", 0)))
+        self.rows = sorted(rows, key=lambda row: (*pass_of(row), row.get("index", 0)))
         self.drafts = bool(self.rows) and all(_number(r.get("verify_ct")) for r in self.rows)
-        self.repeat = np.array([r["repeat"] for r in self.rows])
+        passes = {p: n for n, p in enumerate(dict.fromkeys(map(pass_of, self.rows)))}
+        self.repeat = np.array([passes[pass_of(r)] for r in self.rows])
         self.tokens = np.array([r["output_tokens"] - 1.0 for r in self.rows])
         self.verify = np.array([float(r["verify_ct"]) for r in self.rows]) if self.drafts else self.tokens
         self.round_s = np.array([r["tpot_s"] for r in self.rows]) * self.tokens / self.verify
@@ -94,18 +98,20 @@ def good(rows: Iterable[Mapping]) -> list[Mapping]:
 
 
 def counted(rows: Iterable[Mapping]) -> list[Mapping]:
-    """Good rows without those of disturbed starts (see `disturbed_starts`), or all of them if every start is one."""
+    """Good rows without those of disturbed starts (see `disturbed_starts`), as long as half of the rows are left."""
     used = good(rows)
     out = disturbed_starts(used)
-    return [r for r in used if r.get("start") not in out] or used
+    steady = [r for r in used if start_of(r) not in out]
+    return steady if 2 * len(steady) >= len(used) else used
 
 
-def disturbed_starts(rows: Iterable[Mapping]) -> list[int]:
-    """Of several starts of an engine, those whose own requests differ in round time by more than UNSTABLE."""
-    starts: dict[int, list[Mapping]] = {}
+def disturbed_starts(rows: Iterable[Mapping]) -> list[tuple[str, int]]:
+    """Of several starts of an engine, those whose own requests differ in round time by more than UNSTABLE; see
+    `start_of`."""
+    starts: dict[tuple[str, int], list[Mapping]] = {}
     for row in good(rows):
-        if row.get("start") is not None:
-            starts.setdefault(row["start"], []).append(row)
+        if start_of(row) is not None:
+            starts.setdefault(start_of(row), []).append(row)
     times = {start: _Columns(mine).round_s for start, mine in starts.items()}
     return [start for start, t in sorted(times.items()) if (t.max() - t.min()) / np.median(t) > UNSTABLE]
 
@@ -208,7 +214,7 @@ def warnings(rows: Sequence[Mapping], found: Estimates) -> list[str]:
     if short:
         out.append(f"{short} of {len(rows)} samples have fewer than two tokens, so no TPOT")
     if found.requests < len(used):
-        starts = ", ".join(map(str, disturbed_starts(used)))
+        starts = ", ".join(str(start) for _, start in disturbed_starts(used))
         out.append(f"{len(used) - found.requests} samples left out: the requests of start {starts} differ too much")
     if found.tpot.repeats < stats.LEAST:
         out.append(f"only {found.tpot.repeats} repeat(s): no interval, which takes at least {stats.LEAST}")
@@ -255,9 +261,19 @@ def _throughput(rows: Sequence[Mapping]) -> float:
     return sum(tokens) / sum(n * r["tpot_s"] for n, r in zip(tokens, rows, strict=True))
 
 
+def pass_of(row: Mapping) -> tuple[str, int]:
+    """Which pass over the prompts a row belongs to: (session, repeat). Arms alternate within a pass."""
+    return row.get("session") or "", row["repeat"]
+
+
+def start_of(row: Mapping) -> tuple[str, int] | None:
+    """Which start of an engine that ran alone a row belongs to: (session, start); None where engines alternated."""
+    return None if row.get("start") is None else (row.get("session") or "", row["start"])
+
+
 def _key(row: Mapping) -> tuple:
     """What two rows share that are a pair: pass, place and prompt."""
-    return row["repeat"], row.get("index", 0), row.get("prompt_sha256")
+    return *pass_of(row), row.get("index", 0), row.get("prompt_sha256")
 
 
 def _number(value: object) -> bool:

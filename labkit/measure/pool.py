@@ -75,16 +75,16 @@ class Pool:
             for config, digest in zip(configs, wanted, strict=True):
                 engine = self.get(config)
                 if engine is None:
-                    engine = self._start(config, run_dir, on_event, beside=bool(found), cancel=cancel)
+                    engine = self._start(config, run_dir, on_event, cancel=cancel)
                     self._running[digest] = engine
                     self.starts[digest] = engine.start_seconds
                 found.append(engine)
             return found
 
-    def _start(self, config: EngineConfig, run_dir: Path, on_event, *, beside: bool, cancel) -> Running:
-        """Start it, or attach to the same one where another notebook owns it."""
+    def _start(self, config: EngineConfig, run_dir: Path, on_event, *, cancel) -> Running:
+        """Start it beside those that this kernel runs, or attach to the same one where another notebook owns it."""
         try:
-            return process.start(config, run_dir, on_event, beside=beside, cancel=cancel)
+            return process.start(config, run_dir, on_event, beside=True, cancel=cancel)
         except process.Owned as e:
             same = [o for o in e.owner.engines if o.get("digest") == config.digest() and o.get("ready")]
             if e.owner.mine:

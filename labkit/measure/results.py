@@ -1,5 +1,7 @@
 """What was measured on one arm, as evidence: the numbers of labkit.measure.estimates with their source."""
 
+import json
+import time
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +14,7 @@ from labkit.measure import estimates
 from labkit.measure.stats import Interval
 from labkit.params import Params
 from labkit.records import Run, read_run
+from labkit.records.store import ago
 
 
 @dataclass
@@ -29,20 +32,45 @@ class Arm:
     def load(self) -> dict:
         return self.params.load()
 
+    @property
+    def setting(self) -> str:
+        """Equal for arms that ask the same of the same engine configuration, whatever they are called."""
+        return json.dumps([self.config.digest(), self.load], sort_keys=True)
+
+    @classmethod
+    def of(cls, arm: ladder.Arm, params: Params) -> "Arm":
+        """An arm of a ladder under a load."""
+        return cls(arm.name, arm.title, arm.config, params, arm.expect, arm.before)
+
+    @classmethod
+    def read(cls, name: str, title: str, config: dict, load: dict) -> "Arm":
+        """An arm as a record or the store describes it. Raises BadInput."""
+        engine = EngineConfig.of_record(config)
+        return cls(name, title, engine, Params.checked(load).model_copy(update={"engine": engine}))
+
 
 @dataclass
 class Result:
-    """One measured arm. age is empty for what this run measured, else how long ago; start_s: the engine's start."""
+    """One measured arm. start_s: the engine's start. earlier: recalled, so that its age is shown. record: the finished
+    run that it was read from."""
 
     arm: Arm
     rows: list[dict]
     info: dict = field(default_factory=dict)
-    age: str = ""
     start_s: float | None = None
+    earlier: bool = False
+    record: str = ""
 
     @property
     def name(self) -> str:
         return self.arm.name
+
+    @property
+    def age(self) -> str:
+        """How long ago its newest request ended, in words as of now; empty for what was measured just now."""
+        if not self.earlier or not self.rows:
+            return ""
+        return ago(time.time() - max(r["started_unix"] + (r.get("latency_s") or 0) for r in self.rows))
 
     @cached_property
     def used(self) -> list[dict]:
@@ -70,7 +98,7 @@ class Result:
         """Where and how, for the evidence."""
         version = self.info.get("version", "")
         engine = f"{self.info.get('engine', self.arm.config.engine)} {version}".strip()
-        when = f", {self.age}" if self.age else ""
+        when = f", run {self.record}" if self.record else f", {self.age}" if self.age else ""
         return f"this lab, {engine}, arm {self.name}: {found.count} requests in {found.repeats} repeats{when}"
 
     @cached_property
@@ -111,10 +139,12 @@ def results_of(run: Run | str | Path) -> dict[str, Result]:
     run = run if isinstance(run, Run) else read_run(run)
     out = {}
     for described in run.meta["arms"]:
-        config = EngineConfig.of_record(described["engine"])
-        params = Params.checked(described.get("load") or {}).model_copy(update={"engine": config})
-        arm = Arm(described["name"], described.get("title", ""), config, params)
-        result = Result(arm, run.arm(arm.name), described.get("server_info", {}))
+        load = described.get("load") or {}
+        arm = Arm.read(described["name"], described.get("title", ""), described["engine"], load)
+        # Rows of other records may carry the same repeat numbers: a session's name keeps them from making pairs.
+        rows = [{**r, "session": r.get("session") or run.meta["id"]} for r in run.arm(arm.name)]
+        started = (described.get("launch") or {}).get("start_seconds")
+        result = Result(arm, rows, described.get("server_info", {}), started, record=run.meta["id"])
         if result.used:
             out[arm.name] = result
     return out

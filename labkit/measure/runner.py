@@ -1,150 +1,147 @@
-"""Measure the arms of an experiment: engines, order, rows, store, progress. No widgets here."""
+"""The one runner: arms x load x repeats become rows. No widgets here.
+
+Arms of one load are measured pass by pass. Where engines may run side by side they alternate request by request; where
+one engine fills the machine each is visited twice, the second time in reversed order. A comparison is only ever drawn
+from passes in which all of its arms took part: what was measured at another time is `kept` and never mixed in.
+"""
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from labkit import workloads
 from labkit.engines.adapter import evidence
 from labkit.engines.http import Unreachable
 from labkit.errors import LabError
-from labkit.measure import session
+from labkit.measure import estimates, session
+from labkit.measure.forecast import Forecast
+from labkit.measure.plan import Block, comparisons, in_turns, shared
 from labkit.measure.pool import Pool, Running, together
-from labkit.measure.results import Arm, Result
-from labkit.records import RunWriter, Store
+from labkit.measure.prompts import prompts_of, tokenizer_of
+from labkit.measure.results import Arm, Result, results_of
+from labkit.records import Run, RunWriter, Store
 
-# For a first estimate, before anything was timed: seconds until an engine serves, and the bytes of a step above which a
-# model runs from a GPU's memory (200 GB/s are easily reached there) and not from a host's (10 GB/s).
-FIRST_START_S = {"pocket": 5.0, "sglang": 180.0, "llamacpp": 5.0}
-SMALL = 1e9
+Tell = Callable[[str], None]
 
 
 @dataclass
 class Progress:
-    """Where a measurement stands. text: what it does now; eta_s: None until a request has been timed."""
+    """Where a measurement stands. text: what it does now; eta_s: seconds that are left; row: what was just measured."""
 
     done: int = 0
     total: int = 0
     text: str = ""
     eta_s: float | None = None
-
-
-@dataclass
-class Block:
-    """Arms that share a load and are measured in one go, `repeats` passes from number `first` on."""
-
-    arms: list[Arm]
-    repeats: int
-    first: int = 0
-
-    @property
-    def requests(self) -> int:
-        return len(self.arms) * self.repeats * self.arms[0].params.count
+    row: dict | None = None
 
 
 @dataclass
 class Runner:
-    """Runs arms and keeps what came out. results: by arm name, filled as rows arrive."""
+    """Runs arms and keeps what came out.
+
+    results   by arm name: the present comparison, filled as rows arrive; only passes that all of its arms share
+    kept      by arm name: what was measured of other settings or at other times, for showing with its age
+    fresh     by arm name: the rows of the run under way, or of the last one
+    """
 
     pool: Pool
     store: Store | None = None
     results: dict[str, Result] = field(default_factory=dict)
+    kept: dict[str, Result] = field(default_factory=dict)
+    fresh: dict[str, list[dict]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    _started: dict[str, tuple[dict, float | None]] = field(default_factory=dict)  # by configuration: info, seconds
 
-    def recall(self, arms: Sequence[Arm]) -> None:
-        """Take what the store has of these arms, so that a setting measured before shows its result at once."""
-        for arm in arms:
-            kept = self._kept(arm)
-            if kept is not None and arm.name not in self.results:
-                self.results[arm.name] = Result(arm, kept.rows, age=kept.age())
+    # --- what is there ---------------------------------------------------------------------------------------------
 
-    def _kept(self, arm: Arm):
+    def recall(self, *choices: Sequence[Arm]) -> None:
+        """Show what the store has of the first of these comparisons that is there whole, else of the last one; all
+        else that it has of these loads becomes `kept`."""
         if self.store is None:
-            return None
-        version = self.versions.get(arm.config.engine) or self._last_version(arm)
-        return self.store.get(arm.config, arm.load, version) if version else None
+            return
+        chosen = next((arms for arms in choices if arms and not self.plan(arms)), choices[-1])
+        rows = self._shared_rows(chosen)
+        self.results = {a.name: self._result(a, rows[a.name], earlier=True) for a in chosen if rows[a.name]}
+        self._recall_kept([a for arms in choices for a in arms])
 
-    def _last_version(self, arm: Arm) -> str | None:
-        """The engine version of the newest measurement of this setting: before an engine runs, nobody can ask it."""
-        fitting = [
-            s
-            for s in self.store.settings()
-            if s["config"] == arm.config.as_dict() and s["load"] == arm.load and s["rows"]
-        ]
-        newest = max(fitting, key=lambda s: s["rows"][-1].get("started_unix", 0), default=None)
-        return newest["version"] if newest else None
+    def _result(self, arm: Arm, rows: list[dict], *, earlier: bool = False) -> Result:
+        info, start_s = self._started.get(arm.config.digest(), ({}, None))
+        return Result(arm, rows, info, start_s, earlier)
+
+    def _recall_kept(self, arms: Sequence[Arm]) -> None:
+        """Every other setting that was measured under one of these arms' loads."""
+        loads, shown = [a.load for a in arms], {r.arm.setting for r in self.results.values()}
+        self.kept = {}
+        for found in self.store.settings() if self.store else ():
+            if found.load in loads and found.digest is not None:
+                name = found.rows[-1]["arm"]
+                result = Result(Arm.read(name, "", found.config, found.load), found.rows, earlier=True)
+                if result.arm.setting not in shown and result.used:
+                    self.kept[name] = result
+
+    def adopt(self, run: Run | str | Path, arms: Sequence[Arm]) -> list[Arm]:
+        """Take from a finished record what fits these arms by configuration and load; returns the arms that it lacks.
+
+        The record is one comparison of its own: nothing measured elsewhere is mixed into it.
+        """
+        there = {r.arm.setting: r for r in results_of(run).values()}
+        self.results = {a.name: replace(there[a.setting], arm=a) for a in arms if a.setting in there}
+        return [a for a in arms if a.setting not in there]
+
+    def _rows(self, arm: Arm) -> list[dict]:
+        kept = self.store.get(arm.config, arm.load, self.versions.get(arm.config.engine)) if self.store else None
+        return kept.rows if kept else []
+
+    def _shared_rows(self, arms: Sequence[Arm]) -> dict[str, list[dict]]:
+        """By arm name: the rows of passes that all arms of a comparison have in full."""
+        out: dict[str, dict[tuple, dict]] = {a.name: {} for a in arms}
+        for group in comparisons(arms):
+            mine = {a.name: self._rows(a) for a in group}
+            passes = shared(mine, group[0].params.count)
+            for name, rows in mine.items():
+                for row in rows:
+                    if estimates.pass_of(row) in passes:
+                        out[name][*estimates.pass_of(row), row["index"]] = row
+        return {name: list(rows.values()) for name, rows in out.items()}
+
+    # --- what is to be done ----------------------------------------------------------------------------------------
 
     def plan(self, arms: Sequence[Arm], *, again: bool = False) -> list[Block]:
-        """What has to be measured: arms of one load together where engines may run side by side; what the store has in
-        full is left out unless `again`, which adds passes and never overwrites."""
-        todo: list[tuple[Arm, int, int]] = []
-        for arm in arms:
-            kept = self._kept(arm)
-            have = _full_passes(kept.rows, arm.params.count) if kept else 0
-            repeats = arm.params.repeats if again else arm.params.repeats - have
+        """What has to be measured so that each comparison has its repeats: whole passes of all of its arms. `again`
+        adds as many passes once more; nothing is overwritten."""
+        blocks = []
+        for group in comparisons(arms):
+            mine = {a.name: self._rows(a) for a in group}
+            repeats = max(a.params.repeats for a in group)
+            if not again:
+                repeats -= len(shared(mine, group[0].params.count))
             if repeats > 0:
-                todo.append((arm, repeats, kept.next_repeat if kept else 0))
-        blocks: list[Block] = []
-        for arm, repeats, first in todo:
-            last = blocks[-1] if blocks else None
-            fits = (
-                last is not None
-                and last.arms[0].load == arm.load
-                and together([a.config for a in last.arms] + [arm.config])
-            )
-            if fits:
-                last.arms.append(arm)
-                # One pass number for all arms of a pass; numbers may leave gaps, they only have to be new.
-                last.first, last.repeats = max(last.first, first), max(last.repeats, repeats)
-            else:
-                blocks.append(Block([arm], repeats, first))
-        return _turned(blocks)
+                taken = [r["repeat"] for rows in mine.values() for r in rows]
+                blocks.append(Block(list(group), repeats, 1 + max(taken, default=-1)))
+        if all(together([a.config for a in b.arms]) for b in blocks):
+            return blocks
+        return in_turns(blocks)
 
-    def seconds(self, blocks: Sequence[Block]) -> tuple[float, bool]:
-        """(predicted seconds, whether it rests on measurements of these very settings)."""
-        total, known, will_run = 0.0, True, {d.config.digest() for d in self.pool.running()}
+    def forecast(self, blocks: Sequence[Block], after_s: float = 0.0) -> tuple[float, bool]:
+        """(predicted seconds, whether they rest on measurements of these very settings)."""
+        arms = [a for b in blocks for a in b.arms]
+        times = Forecast(self.pool, {a.name: self._rows(a) for a in arms})
+        return self._seconds(blocks, times, ()) + after_s, all(map(times.knows, arms))
+
+    def _seconds(self, blocks: Sequence[Block], times: Forecast, done: Container) -> float:
+        total, running = 0.0, {e.config.digest() for e in self.pool.running()}
         for block in blocks:
-            digests = {a.config.digest() for a in block.arms}
-            for arm in block.arms:
-                if arm.config.digest() not in will_run:
-                    total += self.pool.start_seconds(arm.config) or FIRST_START_S.get(arm.config.engine, 0.0)
-                one, warm, sure = self._request_seconds(arm)
-                known = known and sure
-                total += one * block.repeats * arm.params.count + warm * arm.params.warmup
-            will_run = digests
-        return total, known
+            left = block.left(done)
+            if left:
+                fresh = [a for a in block.arms if a.config.digest() not in running]
+                running = {a.config.digest() for a in block.arms}
+                total += sum(map(times.start, fresh)) + sum(map(times.warmup, block.arms))
+                total += sum(map(times.request, left))
+        return total
 
-    def _request_seconds(self, arm: Arm) -> tuple[float, float, bool]:
-        """(seconds of a request of this arm, of a warm-up request, whether they were measured); else from bytes."""
-        kept = self.results.get(arm.name)
-        rows = kept.used if kept else []
-        tokens = arm.params.output_tokens or workloads.loads.FREE_LENGTH / 2
-        if rows:
-            first = sum(r["ttft_s"] for r in rows) / len(rows)
-            rest = sum(r["latency_s"] for r in rows) / len(rows) - first
-            tokens = sum(r["output_tokens"] for r in rows) / len(rows)
-        else:
-            prompt = arm.params.prompt_tokens or 200
-            step = self._step_bytes(arm, prompt + int(tokens / 2))
-            if step < SMALL:
-                # Attention over what came before makes a long prompt's tokens dearer; 8K doubles them, roughly.
-                rest, first = tokens * step / 10e9, prompt * (1 + prompt / 8192) * step / 40e9
-            else:
-                rest, first = tokens * step / 200e9, prompt * step / 15e12
-        short = rest * min(1.0, session.WARMUP_TOKENS / tokens)
-        return first + rest + 0.03, first + short + 0.03, bool(rows)
-
-    def _step_bytes(self, arm: Arm, context: int) -> float:
-        """Bytes of a step, or those of a small model where the config is not at hand."""
-        from labkit.measure.machine import account, model_of
-
-        try:
-            return account(arm.config, context=context, model=model_of(arm.params)).total_bytes
-        except LabError:
-            return 30e6
+    # --- doing it --------------------------------------------------------------------------------------------------
 
     def run(
         self,
@@ -152,73 +149,101 @@ class Runner:
         writer: RunWriter,
         *,
         cancel: threading.Event | None = None,
-        tell: Callable[[str], None] = lambda text: None,
+        tell: Tell = lambda text: None,
     ) -> Iterator[Progress]:
-        """Measure the blocks; yields after every request. `results` are up to date at each yield.
+        """Measure the blocks; yields before each start and after each request. `results` are up to date at each yield.
 
-        Rows are in the writer before they are seen here. A cancelled run ends early without raising.
-        Raises EngineFailed or LabError with the engine's last log lines when an engine dies.
+        A row is in the writer before it is seen here, and what a resumed writer holds is not asked again. A cancelled
+        run ends early without raising. Raises LabError when an engine dies (with its last log lines), when three
+        requests in a row fail or are refused, or when an arm has no request that counts: what was measured is kept.
         """
         cancel = cancel or threading.Event()
-        progress = Progress(total=sum(b.requests for b in blocks))
-        timed, began = 0.0, None
-        for block in blocks:
-            progress.text = "starting the engine"
-            yield progress
-            engines = self._engines(block, writer, cancel, tell)
-            keys = [getattr(e, "api_key", None) for e in engines]
-            sides = [
-                session.Arm(a.name, e.url, k, dialect=e.dialect)
-                for a, e, k in zip(block.arms, engines, keys, strict=True)
-            ]
-            first = block.arms[0].params
-            fresh: dict[str, list[dict]] = {a.name: [] for a in block.arms}
-            prompts = prompts_of(first)
-            began = time.monotonic()
-            progress.text = "warming up"
-            yield progress
-            try:
-                for row in session.interleave(
-                    sides,
-                    prompts,
-                    repeats=block.repeats,
-                    warmup=first.warmup,
-                    writer=writer,
-                    cancel=cancel,
-                    timeout_s=first.timeout_s,
-                    first_repeat=block.first,
-                ):
-                    if row["repeat"] < 0 and row["status"] != "error":
-                        continue
-                    self._check(row, block.arms, engines)
-                    self._take(row, block, fresh)
-                    progress.done += row["repeat"] >= 0
-                    timed += time.monotonic() - began
-                    began = time.monotonic()
-                    progress.text = f"{row['arm']}: repeat {row['repeat'] + 1}, prompt {row['index'] + 1}"
-                    progress.eta_s = timed / max(1, progress.done) * (progress.total - progress.done)
-                    yield progress
-            finally:
-                self._store(block, fresh)
-            if cancel.is_set():
-                progress.text = "cancelled"
+        done = {(r["arm"], r["repeat"], r["index"]) for r in writer.resumed if r["status"] == "ok"}
+        arms = {a.name: a for b in blocks for a in b.arms}
+        earlier = self._shared_rows(list(arms.values()))
+        self.results = {n: self._result(a, earlier[n]) for n, a in arms.items() if earlier[n]}
+        self.fresh = {n: [r for r in writer.resumed if r["arm"] == n and r["repeat"] >= 0] for n in arms}
+        times = Forecast(self.pool, {n: [*earlier[n], *self.fresh[n]] for n in arms})
+        progress = Progress(len(done), sum(b.requests for b in blocks))
+        for at, block in enumerate(blocks):
+            if not block.left(done):
+                continue
+            for part in self._measure(block, earlier, done, writer, cancel, tell):
+                progress.text, progress.row = part if isinstance(part, tuple) else (part, None)
+                if progress.row is not None:
+                    row = progress.row
+                    times.add(row)
+                    done.add((row["arm"], row["repeat"], row["index"]))
+                    progress.done += 1
+                    rest = sum(times.request(a) for a in block.left(done))
+                    progress.eta_s = rest + self._seconds(blocks[at + 1 :], times, done)
                 yield progress
-                return
+            if cancel.is_set():
+                progress.text, progress.row = "cancelled", None
+                yield progress
+                break
+        self._recall_kept(list(arms.values()))
 
-    def _engines(self, block: Block, writer: RunWriter, cancel: threading.Event, tell) -> list[Running]:
-        engines = self.pool.ensure(
-            [a.config for a in block.arms],
-            writer.directory,
-            cancel=cancel,
-            on_event=lambda e: tell(f"{e.kind}: {e.text}") if e.kind in ("phase", "ready", "retry") else tell(e.text),
-        )
+    def _measure(self, block, earlier, done, writer, cancel, tell) -> Iterator[str | tuple[str, dict]]:
+        """One block: what it does now, and (the same, the row) for each request."""
+        yield "starting " + ", ".join(a.name for a in block.arms)
+        engines = self._engines(block, earlier, writer, cancel, tell)
+        params = block.arms[0].params
+        sides = [self._side(a, e) for a, e in zip(block.arms, engines, strict=True)]
+        stamp = {"session": writer.session} | ({} if block.start is None else {"start": block.start})
+        fresh: dict[str, list[dict]] = {a.name: [] for a in block.arms}
+        asked, last, expected = 0, None, len(block.left(done))
+        yield "warming up"
+        try:
+            for row in session.interleave(
+                sides,
+                prompts_of(params, self.results[block.arms[0].name].info),
+                repeats=block.repeats,
+                warmup=params.warmup,
+                writer=writer,
+                cancel=cancel,
+                timeout_s=params.timeout_s,
+                first_repeat=block.first,
+                done=frozenset(done),
+                stamp=stamp,
+            ):
+                self._alive(row, block.arms, engines)
+                if row["repeat"] < 0:
+                    continue
+                asked, last = asked + 1, row
+                fresh[row["arm"]].append(row)
+                self.fresh[row["arm"]].append(row)
+                old = self.results[row["arm"]]
+                # A new object, because the old one has cached its numbers.
+                self.results[old.name] = Result(old.arm, [*old.rows, row], old.info, old.start_s)
+                yield f"{row['arm']}: repeat {row['repeat'] + 1}, prompt {row['index'] + 1}", row
+        finally:
+            self._store(block, fresh)
+        if cancel.is_set():
+            return
+        if asked < expected:
+            raise LabError(
+                f"{session.FAILURES_IN_A_ROW} requests in a row were {last['status']}, the last one by {last['arm']}:"
+                f" {last['error']}. {asked} of {expected} requests were made; they are in the record."
+                if last
+                else "no request was made"
+            )
+        for arm in block.arms:
+            if self.fresh[arm.name] and not estimates.good(self.fresh[arm.name]):
+                estimates.estimate(self.fresh[arm.name])  # raises with the reasons
+
+    def _engines(self, block, earlier, writer, cancel, tell) -> list[Running]:
+        def heard(e) -> None:
+            tell(f"{e.kind}: {e.text}" if e.kind in ("phase", "ready", "retry") else e.text)
+
+        configs = [a.config for a in block.arms]
+        engines = self.pool.ensure(configs, writer.directory, cancel=cancel, on_event=heard)
         for arm, engine in zip(block.arms, engines, strict=True):
             info = engine.server_info()
             self.versions[arm.config.engine] = str(info.get("version", ""))
-            known = self.results.get(arm.name)
-            rows = list(known.rows) if known is not None and known.arm == arm else []
-            age = known.age if rows else ""
-            self.results[arm.name] = Result(arm, rows, info, age, engine.start_seconds)
+            rows = [*earlier[arm.name], *self.fresh[arm.name]]
+            self._started[arm.config.digest()] = (info, engine.start_seconds)
+            self.results[arm.name] = self._result(arm, rows)
             writer.add_arm(
                 arm.name,
                 requested=arm.config.as_dict(),
@@ -232,7 +257,15 @@ class Runner:
             )
         return engines
 
-    def _check(self, row: dict, arms: Sequence[Arm], engines: Sequence[Running]) -> None:
+    def _side(self, arm: Arm, engine: Running) -> session.Arm:
+        info = self.results[arm.name].info
+        tokenizer = tokenizer_of(arm.params, info)
+        own = tokenizer is not None or "pocket" in (arm.config.engine, info.get("engine"))
+        count = workloads.counter(tokenizer) if own else None
+        key = getattr(engine, "api_key", None)
+        return session.Arm(arm.name, engine.url, key, count, session.draft_tokens(info), engine.dialect)
+
+    def _alive(self, row: dict, arms: Sequence[Arm], engines: Sequence[Running]) -> None:
         """A failed request is a row; a dead engine is the end of the run, said with its last log lines."""
         if row["status"] != "error":
             return
@@ -245,15 +278,7 @@ class Runner:
         if gone:
             raise LabError(gone)
 
-    def _take(self, row: dict, block: Block, fresh: dict[str, list[dict]]) -> None:
-        if row["repeat"] < 0:
-            return
-        fresh[row["arm"]].append(row)
-        old = self.results[row["arm"]]
-        # A new object, because the old one has cached its medians.
-        self.results[row["arm"]] = Result(old.arm, [*old.rows, row], old.info, "", old.start_s)
-
-    def _store(self, block: Block, fresh: dict[str, list[dict]]) -> None:
+    def _store(self, block: Block, fresh: Mapping[str, list[dict]]) -> None:
         if self.store is None:
             return
         for arm in block.arms:
@@ -261,34 +286,7 @@ class Runner:
             if rows:
                 self.store.add(arm.config, arm.load, self.versions[arm.config.engine], rows)
 
-
-def _full_passes(rows: Sequence[dict], count: int) -> int:
-    """Passes that have all of their requests: one that a crash or a cancel cut short has yet to be measured."""
-    sizes = Counter(r["repeat"] for r in rows if r["repeat"] >= 0)
-    return sum(size >= count for size in sizes.values())
-
-
-def _turned(blocks: list[Block]) -> list[Block]:
-    """Where engines take turns, go through the arms forwards and then backwards, each with half of the passes: a drift
-    of the machine then hits first and last alike."""
-    if len(blocks) < 2 or any(len(b.arms) > 1 for b in blocks) or len({str(b.arms[0].load) for b in blocks}) > 1:
-        return blocks
-    if min(b.repeats for b in blocks) < 2:
-        return blocks
-    there = [Block(b.arms, b.repeats - b.repeats // 2, b.first) for b in blocks]
-    back = [Block(b.arms, b.repeats // 2, b.first + b.repeats - b.repeats // 2) for b in reversed(blocks)]
-    return there + back
-
-
-def prompts_of(params) -> list[workloads.Prompt]:
-    tokenizer: str | Path | None = params.tokenizer
-    if tokenizer is None and params.engine.model != "pocket" and Path(params.engine.model).is_dir():
-        tokenizer = params.engine.model
-    return workloads.load(
-        params.workload,
-        count=params.count,
-        seed=params.seed,
-        tokenizer_path=tokenizer,
-        prompt_tokens=params.prompt_tokens,
-        output_tokens=params.output_tokens,
-    )
+    def summary(self) -> dict[str, dict]:
+        """The rows of the last run by arm, as its record has them (estimates.summarise)."""
+        counted = {n: rows for n, rows in self.fresh.items() if estimates.good(rows)}
+        return {n: estimates.summarise(rows, seed=self.results[n].arm.params.seed) for n, rows in counted.items()}

@@ -2,9 +2,10 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Event
+from types import MappingProxyType
 from typing import Protocol
 
 from labkit.engines.dialects import SGLANG, Dialect
@@ -13,7 +14,7 @@ from labkit.measure import client, doubts
 from labkit.workloads import Prompt
 
 WARMUP_TOKENS = 32
-ERRORS_IN_A_ROW = 3  # then the server is taken to be gone, or to belong to somebody else
+FAILURES_IN_A_ROW = 3  # errors or refusals; then the server is taken to be gone, or to belong to somebody else
 
 
 class Writer(Protocol):
@@ -59,8 +60,7 @@ def measure(
     """Measure one server: `warmup` requests, then `repeats` passes over `prompts`; yields each measured row.
 
     A row is in the writer before it is yielded. Samples whose flush was not answered 200 or that met cached tokens get
-    status "refused" and do not count. A failed request gets "error"; three of them, or three refused flushes, in a row
-    end the session. After a
+    status "refused" and do not count, a failed request gets "error"; three in a row end the session. After a
     cancel the row says "cancelled" and the iteration ends. Warm-up rows are written with status "warmup" and not
     yielded. Rows: see labkit.records.schema.
     """
@@ -88,10 +88,13 @@ def interleave(
     timeout_s: float = 300.0,
     first_repeat: int = 0,
     on_chunk: Callable[[float, int], None] | None = None,
+    done: Container[tuple[str, int, int]] = (),
+    stamp: Mapping[str, object] = MappingProxyType({}),
 ) -> Iterator[dict]:
     """Measure several running servers with the same prompts, arms alternating request by request (A B, then B A).
 
     Drift of the machine then hits every arm alike. Same rows and rules as `measure`. Raises BadInput for unequal names.
+    done: (arm, repeat, index) of requests that are not asked again; stamp: further columns of every row.
     """
     if not prompts:
         raise BadInput("prompts", 0, "at least one prompt")
@@ -103,24 +106,27 @@ def interleave(
             row = sample(arm, _warm(prompts[i % len(prompts)]), repeat=-1, index=i, cancel=cancel, timeout_s=timeout_s)
             if row["status"] == "ok":
                 row["status"] = "warmup"
+            row |= stamp
             _keep(writer, row)
             if row["status"] == "cancelled":
                 yield row
                 return
             if row["status"] == "error":
                 yield row
-    errors = 0
+    failures = 0
     for repeat in range(first_repeat, first_repeat + repeats):
         for index, prompt in enumerate(prompts):
             for arm in arms if (repeat + index) % 2 == 0 else list(reversed(arms)):
+                if (arm.name, repeat, index) in done:
+                    continue
                 row = sample(
                     arm, prompt, repeat=repeat, index=index, cancel=cancel, timeout_s=timeout_s, on_chunk=on_chunk
                 )
+                row |= stamp
                 _keep(writer, row)
                 yield row
-                failed = row["status"] == "error" or row["flush_status"] not in (None, 200)
-                errors = errors + 1 if failed else 0
-                if row["status"] == "cancelled" or errors == ERRORS_IN_A_ROW:
+                failures = failures + 1 if row["status"] in ("error", "refused") else 0
+                if row["status"] == "cancelled" or failures == FAILURES_IN_A_ROW:
                     return
 
 
@@ -207,6 +213,12 @@ def _unflushed(status: int) -> str:
     if status in (404, 405, 501):
         return "the server cannot empty its prefix cache, so nothing tells that a prompt is read anew"
     return "the key was refused" if status in (401, 403) else "another request may be running"
+
+
+def draft_tokens(info: dict) -> int | None:
+    """Tokens that a verify round can yield, by the server's description."""
+    told = info.get("speculative_num_draft_tokens")
+    return told if isinstance(told, int) and not isinstance(told, bool) and told > 0 else None
 
 
 def prompt_digest(prompt: Prompt) -> str:

@@ -15,9 +15,10 @@ from labkit.evidence import Evidence
 from labkit.figures import decode
 from labkit.measure import machine
 from labkit.measure.results import Arm, Result
-from labkit.notebook.render import Line, minutes
+from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess, Setting, checked
 from labkit.params import Params, load_params
+from labkit.units import minutes
 
 if TYPE_CHECKING:
     from labkit.roofline.account import Account

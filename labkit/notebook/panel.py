@@ -16,6 +16,7 @@ from labkit.notebook.experiment import Experiment, waiting
 from labkit.notebook.mode import is_live
 from labkit.records import RunWriter, Store
 from labkit.records.writer import new_directory
+from labkit.units import minutes
 
 OPEN_GUESS = "Commit your guess above: the figures then show what is predicted, and Run adds what is measured."
 
@@ -57,11 +58,10 @@ class Panel:
         """How long a run will take, before it starts."""
         if not blocks:
             return "measured already; Measure again adds passes"
-        seconds, known = self.runner.seconds(blocks)
-        seconds += self.experiment.after_seconds()
+        seconds, known = self.runner.forecast(blocks, self.experiment.after_seconds())
         requests = sum(b.requests for b in blocks)
         basis = "from earlier measurements" if known else "a first estimate from bytes"
-        return f"about {words.minutes(seconds)} for {requests} request{'s' if requests != 1 else ''} ({basis})"
+        return f"about {minutes(seconds)} for {requests} request{'s' if requests != 1 else ''} ({basis})"
 
     def writer(self, label: str = "") -> RunWriter:
         """A new record with the parameters of this moment: sliders move afterwards."""
@@ -76,12 +76,21 @@ class Panel:
             if not self.cancel.is_set():
                 self.experiment.after(self.runner.pool)
                 self.experiment.look_again(self.results)
-            measured = {
-                n: r for n, r in self.results.items() if r.used and any(a is r.arm for b in blocks for a in b.arms)
-            }
             status = "cancelled" if self.cancel.is_set() else "finished"
-            summary = {n: r.summary for n, r in measured.items()} | self.experiment.extra()
-            writer.finish(summary, status=status)
+            writer.finish(self.runner.summary() | self.experiment.extra(), status=status)
+
+    def recall(self) -> None:
+        """Show what is kept of the present settings: the whole curve where it is there, else what Run would measure."""
+        self.runner.results, self.runner.kept = {}, {}
+        sweep = self.arms(sweep=True)
+        self.runner.recall(*([sweep] if sweep else []), self.arms())
+
+    def kept_lines(self) -> list[words.Line]:
+        """What was measured under this load with other settings, or not side by side with the present ones."""
+        kept = sorted(self.runner.kept.values(), key=lambda r: r.tpot.value)
+        return [
+            (f"{r.name}, {r.age}", r.tpot, "plain" if r.accept is None else f"a = {r.accept.value:.2f}") for r in kept
+        ]
 
     def lines(self) -> list[words.Line]:
         """The findings, led by the reader's guess where there is one."""
@@ -149,7 +158,7 @@ class Panel:
             now = 4 * progress.done // max(1, progress.total)
             if now > quarter:
                 quarter = now
-                left = f", about {words.minutes(progress.eta_s)} left" if progress.done < progress.total else ""
+                left = f", about {minutes(progress.eta_s)} left" if progress.done < progress.total else ""
                 print(f"{progress.done} of {progress.total} requests{left}", flush=True)
 
     def _cell(self, which: str) -> None:

@@ -88,12 +88,3 @@ def note(text: str, kind: str = "") -> str:
     if kind == "alert":
         return f'<pre role="alert" class="labkit-log">{html.escape(text)}</pre>'
     return f"<span class='labkit-note' role='status'>{html.escape(text)}</span>"
-
-
-def minutes(seconds: float) -> str:
-    """A duration in the words of a person who waits."""
-    if seconds < 1:
-        return "1 s"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.1f} min"

@@ -9,6 +9,8 @@ COLUMNS = {
     "arm": "which side of the comparison",
     "repeat": "pass over the prompts, -1 for warm-up",
     "index": "which prompt",
+    "session": "in which go it was measured: arms make pairs only within one",
+    "start": "which visit to an engine that ran alone; empty where arms alternated",
     "workload": "name of the load",
     "seed": "of the prompt and its sampling",
     "prompt_sha256": "digest of all that was sent; equal in every arm",

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import time
 from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,27 +15,33 @@ from labkit.records.reader import read_rows
 
 @dataclass(frozen=True)
 class Kept:
-    """All rows of one setting. age_s: since the newest of them was measured."""
+    """All rows of one setting, under one version of its engine."""
 
-    key: str
+    config: dict
+    load: dict
+    version: str
     rows: list[dict]
-    age_s: float
 
     @property
-    def repeats(self) -> int:
-        return len({r["repeat"] for r in self.rows if r["repeat"] >= 0})
+    def digest(self) -> str | None:
+        """Digest of the configuration; None where this lab no longer knows such a one."""
+        try:
+            return EngineConfig.of_record(self.config).digest()
+        except BadInput:
+            return None
 
     @property
-    def next_repeat(self) -> int:
-        """The number that the next pass should carry, so that "measure again" adds and never overwrites."""
-        return 1 + max((r["repeat"] for r in self.rows), default=-1)
+    def measured_unix(self) -> float:
+        """When the newest of its requests ended."""
+        return max(r["started_unix"] + (r.get("latency_s") or 0) for r in self.rows)
 
-    def age(self) -> str:
-        """The age in words, e.g. "3 min ago"."""
-        for size, word in ((86400, "d"), (3600, "h"), (60, "min")):
-            if self.age_s >= size:
-                return f"{self.age_s / size:.0f} {word} ago"
-        return "just now"
+
+def ago(seconds: float) -> str:
+    """A time span before now in words, e.g. "3 min ago"."""
+    for size, word in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {word} ago"
+    return "just now"
 
 
 def key(config: EngineConfig, load: dict, version: str) -> str:
@@ -50,29 +55,28 @@ class Store:
 
     def __init__(self, directory: str | Path):
         self.directory = Path(directory)
+        self._read: dict[Path, tuple[tuple[int, int], list[dict]]] = {}
 
-    def get(self, config: EngineConfig, load: dict, version: str) -> Kept | None:
-        """What was measured under this setting, None when nothing was."""
-        name = key(config, load, version)
-        rows = read_rows(self._path(name))
-        rows = [r for r in rows if "arm" in r and "repeat" in r]
-        if not rows:
-            return None
-        newest = max(r["started_unix"] + (r.get("latency_s") or 0) for r in rows)
-        return Kept(name, rows, max(0.0, time.time() - newest))
+    def get(self, config: EngineConfig, load: dict, version: str | None = None) -> Kept | None:
+        """What was measured under this setting, None when nothing was. version None: the newest measurement's, for a
+        time when no engine runs that could be asked."""
+        if version is None:
+            fitting = [k for k in self.settings() if k.load == load and k.digest == config.digest()]
+            return max(fitting, key=lambda k: k.measured_unix, default=None)
+        return self._kept(self._path(key(config, load, version)))
 
     def add(self, config: EngineConfig, load: dict, version: str, rows: Iterable[dict]) -> Kept:
-        """Append measured rows under a setting; rows whose repeat number is taken are refused (BadInput)."""
+        """Append measured rows under a setting; a request that is kept already is refused (BadInput)."""
         rows = list(rows)
         name = key(config, load, version)
         path = self._path(name)
         disk.folder(self.directory)
         with _locked(self.directory / ".lock"):
             old = read_rows(path)
-            taken = {(r["repeat"], r["index"]) for r in old if "arm" in r}
+            taken = {_request(r) for r in old if "arm" in r}
             for row in rows:
-                if (row["repeat"], row["index"]) in taken:
-                    raise BadInput("repeat", row["repeat"], "a repeat that is not kept yet (Kept.next_repeat)")
+                if _request(row) in taken:
+                    raise BadInput("repeat", row["repeat"], "a repeat that is not kept yet")
             head = [] if old else [{"config": config.as_dict(), "load": load, "version": version}]
             lines = [json.dumps(row, allow_nan=False, separators=(",", ":")).encode() + b"\n" for row in head + rows]
             with open(path, "ab", buffering=0) as file:
@@ -82,17 +86,30 @@ class Store:
                 disk.append(file, b"".join(lines), kept)
         return self.get(config, load, version)
 
-    def settings(self) -> list[dict]:
-        """Every setting kept here: {"config", "load", "version", "rows"}."""
-        out = []
-        for path in sorted(self.directory.glob("*.jsonl")):
-            rows = read_rows(path)
-            if rows and "config" in rows[0]:
-                out.append({**rows[0], "rows": rows[1:]})
-        return out
+    def settings(self) -> list[Kept]:
+        """Every setting that has rows here."""
+        found = [self._kept(path) for path in sorted(self.directory.glob("*.jsonl"))]
+        return [kept for kept in found if kept is not None]
+
+    def _kept(self, path: Path) -> Kept | None:
+        """A file's rows, read again only when it has changed: panels ask at every move of a slider."""
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            return None
+        stamp = (found.st_mtime_ns, found.st_size)
+        if self._read.get(path, ((), []))[0] != stamp:
+            self._read[path] = (stamp, read_rows(path))
+        head, *rows = self._read[path][1] or [{}]
+        rows = [r for r in rows if "arm" in r and "repeat" in r]
+        return Kept(head["config"], head["load"], head["version"], rows) if rows and "config" in head else None
 
     def _path(self, name: str) -> Path:
         return self.directory / f"{name}.jsonl"
+
+
+def _request(row: dict) -> tuple:
+    return row.get("session"), row["repeat"], row["index"]
 
 
 @contextmanager

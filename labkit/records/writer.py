@@ -31,7 +31,7 @@ class RunWriter:
         if any((self.directory / name).exists() for name in (schema.META, schema.LOG)):
             raise BadInput("run directory", str(directory), "a directory without a run; records are never overwritten")
         disk.folder(self.directory)
-        self.rows = 0
+        self.rows, self.resumed = 0, []
         self._log = open(self.directory / schema.LOG, "ab", buffering=0)
         self.meta = {
             "schema": schema.SCHEMA,
@@ -47,6 +47,30 @@ class RunWriter:
             "summary": {},
         }
         self.save()
+
+    @classmethod
+    def resume(cls, directory: str | Path) -> "RunWriter":
+        """Go on with a record that was cut short; `resumed` has the rows that it holds. Raises BadInput without one."""
+        from labkit.records.reader import read_run
+
+        found = read_run(directory)
+        self = cls.__new__(cls)
+        self.directory, self.meta, self.resumed = Path(directory), found.meta, found.rows
+        self.rows = len(found.rows)
+        self.meta |= {"status": "running", "sessions": self.meta.get("sessions", 1) + 1}
+        log = self.directory / schema.LOG
+        cut = log.exists() and not log.read_bytes().endswith(b"\n") and log.stat().st_size > 0
+        self._log = open(log, "ab", buffering=0)
+        if cut:
+            self._log.write(b"\n")  # ends the line that a kill cut, so that it costs only itself
+        self.save()
+        return self
+
+    @property
+    def session(self) -> str:
+        """Name of this go at the record: rows of one go were measured without a break between them."""
+        number = self.meta.get("sessions", 1)
+        return self.meta["id"] + (f".{number}" if number > 1 else "")
 
     def add_arm(
         self,

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from labkit.engines.ladder import Arm
 from labkit.errors import BadInput
 from labkit.measure import estimates, ladder
 from labkit.measure.results import cost, results_of, speedup
@@ -172,7 +171,7 @@ def test_engines_that_ran_one_after_another_make_no_pairs_and_a_disturbed_start_
     slow = [r | {"start": r["repeat"]} for r in steady(0.005, 3, repeats=4)]
     for i, r in enumerate(r for r in slow if r["start"] == 3):
         r["tpot_s"] *= 1 + 0.2 * i
-    assert estimates.disturbed_starts(slow) == [3] and len(estimates.counted(slow)) == 9
+    assert estimates.disturbed_starts(slow) == [("", 3)] and len(estimates.counted(slow)) == 9
     found = estimates.summarise(slow)
     assert found["tpot_s"]["median"] == pytest.approx(0.005)
     assert any("3 samples left out: the requests of start 3" in w for w in found["warnings"])
@@ -240,9 +239,9 @@ def test_every_surface_says_the_same_of_the_h200_rows():
     assert (line["a"], line["c"], line["S measured"]) == pytest.approx((a, c, s), rel=1e-12)
     assert tables.arms_table(record, "1k").loc["mtp a=2.68", "round ms"] == pytest.approx(arm.round.value * 1e3)
     # The ladder's table.
-    plain = Arm("fp8-head", "", results["fp8-head"].arm.config)
-    drafting = Arm("mtp", "", results["mtp a=2.68"].arm.config, before="fp8-head")
-    _, rung = ladder.table([plain, drafting], [*slow, *(r | {"arm": "mtp"} for r in fast)])
+    plain, drafting = (results[n].arm for n in ("fp8-head", "mtp a=2.68"))
+    drafting.before = plain.name
+    _, rung = ladder.table([plain, drafting], {plain.name: slow, drafting.name: fast})
     assert (rung["accept_length"]["median"], rung["c"]["median"], rung["S"]["median"]) == pytest.approx((a, c, s))
     assert rung["tpot_s"]["median"] == pytest.approx(arm.tpot.value)
     # Two runs side by side: these arms never took turns, so their comparison is the same one.

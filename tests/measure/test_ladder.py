@@ -11,9 +11,18 @@ from labkit.engines import ladder
 from labkit.engines.config import EngineConfig
 from labkit.errors import LabError
 from labkit.measure.ladder import table
-from labkit.params import load_params
+from labkit.measure.pool import Pool
+from labkit.measure.results import Arm
+from labkit.measure.runner import Progress, Runner
+from labkit.params import Params, load_params
 
 ARMS = ladder.choose(ladder.arms(EngineConfig()))
+
+
+def climbed(*measured, arms=ARMS):
+    """The table of these arms' rows."""
+    wanted = [Arm.of(a, Params(engine=a.config)) for a in arms]
+    return table(wanted, {a.name: [r for r in sum(measured, []) if r["arm"] == a.name] for a in arms})
 
 
 def rows(arm, tpot, *, a=None, count=4, tokens=101):
@@ -42,8 +51,9 @@ def rows(arm, tpot, *, a=None, count=4, tokens=101):
 
 
 def test_table():
-    measured = rows("baseline", 4e-3) + rows("kernels", 3e-3) + rows("fp8-head", 2.4e-3) + rows("mtp", 1.6e-3, a=3.0)
-    base, kernels, head, mtp = table(ARMS, measured)
+    base, kernels, head, mtp = climbed(
+        rows("baseline", 4e-3), rows("kernels", 3e-3), rows("fp8-head", 2.4e-3), rows("mtp", 1.6e-3, a=3.0)
+    )
     assert base["step"] is None and base["stop"] is None
     # What slowed a pair slowed both of its sides: the ratios are exact although the medians have wide intervals.
     assert kernels["step"]["low"] == pytest.approx(4 / 3) == kernels["step"]["high"]
@@ -63,8 +73,9 @@ def test_table():
 
 
 def test_the_ladder_stops_with_a_reason():
-    measured = rows("baseline", 3e-3) + rows("kernels", 3.3e-3) + rows("fp8-head", 2.4e-3) + rows("mtp", 6e-3, a=1.0)
-    base, kernels, head, mtp = table(ARMS, measured)
+    base, kernels, head, mtp = climbed(
+        rows("baseline", 3e-3), rows("kernels", 3.3e-3), rows("fp8-head", 2.4e-3), rows("mtp", 6e-3, a=1.0)
+    )
     assert kernels["stop"].startswith("kernels makes TPOT worse than baseline: x0.91")
     assert (kernels["above_stop"], head["above_stop"], mtp["above_stop"]) == (False, True, True)
     assert "c = 2.50" in mtp["stop"] and "no draft is accepted" in mtp["stop"]
@@ -73,16 +84,16 @@ def test_the_ladder_stops_with_a_reason():
 
 def test_no_clear_difference_is_no_reason_to_stop():
     slower = [r | {"tpot_s": r["tpot_s"] * (1.05 if r["repeat"] else 0.9)} for r in rows("kernels", 3e-3)]
-    _, kernels = table(ARMS[:2], rows("baseline", 3e-3) + slower)
+    _, kernels = climbed(rows("baseline", 3e-3), slower, arms=ARMS[:2])
     assert kernels["step"]["median"] < 1 < kernels["step"]["high"] and kernels["stop"] is None
 
 
 def test_the_ladder_says_before_it_starts_how_long_it_will_take(tmp_path, monkeypatch, capsys):
-    def climb(params, writer, progress):
-        progress("starting baseline")
+    def run(self, blocks, writer):
+        yield Progress(text="starting baseline")
         raise LabError("enough")
 
-    monkeypatch.setattr("labkit.measure.ladder.climb", climb)
+    monkeypatch.setattr(Runner, "run", run)
     monkeypatch.chdir(tmp_path)
     assert cli.main(["ladder", "--count", "2", "--repeats", "3", "--output-tokens", "64"]) != 0
     said = capsys.readouterr().err.splitlines()
@@ -90,25 +101,29 @@ def test_the_ladder_says_before_it_starts_how_long_it_will_take(tmp_path, monkey
     assert said[1] == "starting baseline"
 
 
-def test_a_longer_ladder_is_predicted_longer_and_a_gpus_start_counts(tmp_path):
+def test_a_longer_ladder_is_predicted_longer_and_a_gpus_start_counts():
     def seconds(**changes):
-        said = command.forecast(load_params({"repeats": 3, **changes}))
-        value, unit = re.match(r"about ([\d.]+) (s|min)", said).groups()
-        return float(value) * (60 if unit == "min" else 1)
+        runner = Runner(Pool())
+        return runner.forecast(runner.plan(command.arms_of(load_params({"repeats": 3, **changes}))))[0]
 
     assert seconds(output_tokens=512) > 1.5 * seconds(output_tokens=64)
     assert seconds(repeats=20, output_tokens=512) > 3 * seconds(repeats=4, output_tokens=512)
     gpu = {"engine": {"engine": "sglang", "model": "ling-3.0-flash"}, "prompt_tokens": 4096, "output_tokens": 64}
-    assert seconds(**gpu) > 8 * 60  # four arms, each started twice
+    assert seconds(**gpu) > 8 * 60  # four arms, visited twice
 
 
 def test_a_branch_from_below_the_stop_is_not_above_it():
     beside = replace(ARMS[2], before="baseline")
-    measured = rows("baseline", 3e-3) + rows("kernels", 3.3e-3) + rows("fp8-head", 2.4e-3)
-    assert [r["above_stop"] for r in table([*ARMS[:2], beside], measured)] == [False, False, False]
+    found = climbed(rows("baseline", 3e-3), rows("kernels", 3.3e-3), rows("fp8-head", 2.4e-3), arms=[*ARMS[:2], beside])
+    assert [r["above_stop"] for r in found] == [False, False, False]
 
 
 def test_an_arm_is_compared_with_the_one_that_it_changes_or_the_nearest_that_was_measured():
-    measured = rows("baseline", 4e-3) + rows("fp8-head", 2.5e-3)
-    _, head = table(ladder.choose(ladder.arms(EngineConfig()), ["fp8-head", "baseline"]), measured)
+    chosen = ladder.choose(ladder.arms(EngineConfig()), ["fp8-head", "baseline"])
+    _, head = climbed(rows("baseline", 4e-3), rows("fp8-head", 2.5e-3), arms=chosen)
     assert head["before"] == "baseline" and head["step"]["median"] == pytest.approx(1.6)
+
+
+def test_a_run_that_goes_on_has_its_parameters(tmp_path, capsys):
+    assert cli.main(["ladder", "--resume", str(tmp_path), "--count", "3"]) == 2
+    assert "--resume alone" in capsys.readouterr().err

@@ -124,10 +124,10 @@ def rows(arm, tpot_s, *, accept=None, steps=3, prompt_tokens=100, output=64, sta
     return out
 
 
-def result(arm, tpot_s, *, accept=None, age="", start=1000.0, **info):
+def result(arm, tpot_s, *, accept=None, earlier=False, start=1000.0, **info):
     """A measured arm."""
     steps = arm.config.speculative.steps if arm.config.speculative else 3
     made = rows(
         arm.name, tpot_s, accept=accept, steps=steps, prompt_tokens=arm.params.prompt_tokens or 100, start=start
     )
-    return Result(arm, made, {"engine": "pocket", "version": "test", **info}, age, 1.5)
+    return Result(arm, made, {"engine": "pocket", "version": "test", **info}, 1.5, earlier)

@@ -57,7 +57,7 @@ def test_measured_settings_are_kept_recalled_and_added_to(quick, pool):
     first = panel.results["baseline"].tpot
 
     fresh = live_panel(Baseline, quick, pool)  # as after a restart of the kernel
-    fresh.runner.recall(fresh.arms())
+    fresh.recall()
     kept = fresh.results["baseline"]
     assert kept.tpot.value == first.value and kept.age == "just now" and "just now" in kept.tpot.source
 
@@ -68,10 +68,23 @@ def test_measured_settings_are_kept_recalled_and_added_to(quick, pool):
     assert record.meta["status"] == "finished" and record.meta["parameters"] == fresh.experiment.parameters()
 
     fresh.experiment.values["output_tokens"] = 16  # another setting has no result yet
-    fresh.runner.results.clear()
-    fresh.runner.recall(fresh.arms())
+    fresh.recall()
     assert fresh.results == {} and len(fresh.blocks()) == 1
-    assert fresh.runner.seconds(fresh.blocks())[0] < 60
+    assert fresh.runner.forecast(fresh.blocks())[0] < 60
+
+
+def test_measure_again_works_when_an_engine_of_this_kernel_runs_already(quick, pool):
+    """Baseline measured, its engine gone, then the comparison: the other engine starts first, and again both run."""
+    measure(live_panel(Baseline, quick, pool))
+    pool.stop()
+    panel = live_panel(Kernels, quick, pool)
+    panel.recall()
+    assert panel.results == {} and panel.kept_lines()[0][0] == "baseline, just now"
+    measure(panel)
+    pool._running.pop(panel.arms()[0].config.digest()).stop()
+    measure(panel, again=True)
+    assert {len({r["repeat"] for r in r.rows}) for r in panel.results.values()} == {4}
+    assert panel.kept_lines() == [] and not any("not in turns" in w for w in panel.experiment.warnings(panel.results))
 
 
 def test_arms_of_one_load_alternate_side_by_side(quick, pool):

@@ -8,6 +8,7 @@ import pytest
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
 from labkit.records import Store
+from labkit.records.store import ago
 
 CONFIG, LOAD = EngineConfig(), {"workload": "code", "count": 2, "output_tokens": 64}
 
@@ -31,16 +32,18 @@ def test_a_setting_comes_back_with_its_age(tmp_path):
     assert store.get(CONFIG, LOAD, "1") is None
     store.add(CONFIG, LOAD, "1", rows(0, started=time.time() - 7200))
     kept = Store(tmp_path / "s").get(CONFIG, LOAD, "1")
-    assert len(kept.rows) == 2 and kept.repeats == 1
-    assert 7100 < kept.age_s < 7300 and kept.age() == "2 h ago"
+    assert len(kept.rows) == 2 and 7100 < time.time() - kept.measured_unix < 7300
+    assert Store(tmp_path / "s").get(CONFIG, LOAD) == kept  # the newest version, where nobody can say which
+    assert [ago(s) for s in (7200, 300, 3)] == ["2 h ago", "5 min ago", "just now"]
 
 
 def test_measure_again_adds_a_repeat(tmp_path):
     store = Store(tmp_path)
-    kept = store.add(CONFIG, LOAD, "1", rows(0))
-    assert kept.next_repeat == 1
-    kept = store.add(CONFIG, LOAD, "1", rows(kept.next_repeat))
-    assert (kept.repeats, len(kept.rows), kept.next_repeat, kept.age()) == (2, 4, 2, "just now")
+    store.add(CONFIG, LOAD, "1", rows(0))
+    kept = store.add(CONFIG, LOAD, "1", rows(1))
+    assert [r["repeat"] for r in kept.rows] == [0, 0, 1, 1]
+    assert len(store.add(CONFIG, LOAD, "1", [r | {"session": "another"} for r in rows(1)]).rows) == 6
+    kept = store.get(CONFIG, LOAD, "1")
     with pytest.raises(BadInput, match="repeat"):
         store.add(CONFIG, LOAD, "1", rows(1))
     assert store.get(CONFIG, LOAD, "1").rows == kept.rows
@@ -53,8 +56,8 @@ def test_config_load_and_version_are_the_key(tmp_path):
     assert store.get(CONFIG, LOAD | {"count": 3}, "1") is None
     assert store.get(CONFIG, LOAD, "2") is None
     assert store.get(CONFIG.replace(port=1234), LOAD, "1") is not None
-    assert [s["version"] for s in store.settings()] == ["1"]
-    assert EngineConfig.from_dict(store.settings()[0]["config"]) == CONFIG
+    assert [s.version for s in store.settings()] == ["1"]
+    assert EngineConfig.from_dict(store.settings()[0].config) == CONFIG
 
 
 def test_a_cut_line_costs_only_itself(tmp_path):
@@ -77,4 +80,4 @@ def test_two_notebooks_at_once(tmp_path):
     for w in workers:
         w.join()
     kept = Store(tmp_path).get(CONFIG, LOAD, "1")
-    assert kept.repeats == 30 and len(kept.rows) == 60
+    assert len({r["repeat"] for r in kept.rows}) == 30 and len(kept.rows) == 60

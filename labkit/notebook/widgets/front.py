@@ -19,6 +19,7 @@ from labkit.notebook import render as words
 from labkit.notebook.widgets import controls, export
 from labkit.notebook.widgets.compare import Overlay
 from labkit.notebook.widgets.status import EngineStrip
+from labkit.units import minutes
 
 if TYPE_CHECKING:
     from labkit.notebook.panel import Panel
@@ -66,7 +67,7 @@ class Front:
         self.lines, self.predicted, self.guess_state, self.block = W.HTML(), W.HTML(), W.HTML(), W.HTML()
         self._wire()
         self._building = False
-        self.panel.runner.recall([*panel.arms(), *panel.arms(sweep=True)])
+        self.panel.recall()
         self._refresh(final=True)
         self._announce()
 
@@ -173,8 +174,7 @@ class Front:
 
     def _recall(self) -> None:
         """Show what the store knows of the present settings."""
-        self.panel.runner.results.clear()
-        self._guarded(lambda: self.panel.runner.recall([*self.panel.arms(), *self.panel.arms(sweep=True)]))
+        self._guarded(self.panel.recall)
         self._refresh(final=True)
         self._announce()
 
@@ -288,8 +288,7 @@ class Front:
     def _apply(self, values: dict) -> None:
         if values != self.panel.experiment.values:
             self.panel.experiment.values.update(values)
-            self.panel.runner.results.clear()
-            self.panel.runner.recall([*self.panel.arms(), *self.panel.arms(sweep=True)])
+            self.panel.recall()
 
     def _measure(self, *, sweep: bool, again: bool) -> None:
         blocks = self.panel.blocks(sweep=sweep, again=again)
@@ -306,7 +305,7 @@ class Front:
                 continue
             self._drawn = now
             self.bar.max, self.bar.value = max(1, progress.total), progress.done
-            left = f", about {words.minutes(progress.eta_s)} left" if progress.eta_s else ""
+            left = f", about {minutes(progress.eta_s)} left" if progress.eta_s else ""
             self.doing.value = words.note(f"{progress.done} of {progress.total}: {progress.text}{left}")
             self._refresh()
 
@@ -324,7 +323,7 @@ class Front:
         times = [f"{r.name} {r.tpot.to('ms').quantity('.3g')}" for r in self.panel.results.values() if r.used]
         more = f" and {len(times) - 4} more" if len(times) > 4 else ""
         found = f": TPOT {', '.join(times[:4])}{more}; the table is below the figures" if times else ""
-        return f"done in {words.minutes(seconds)}{found}"
+        return f"done in {minutes(seconds)}{found}"
 
     def _buttons(self, *, running: bool) -> None:
         for button in (
@@ -362,11 +361,19 @@ class Front:
                     + words.table(self.panel.lines())
                     + words.paragraphs(e.verdict(self.panel.results))
                     + words.cautions(e.warnings(self.panel.results))
+                    + self._kept()
                 )
                 self.predicted.value = self._prediction()
                 self.block.value = words.STYLE + words.block(self.panel.summary_text())
 
         self._guarded(draw)
+
+    def _kept(self) -> str:
+        """Other settings that were measured, apart from the comparison: another minute is no reference."""
+        lines = self.panel.kept_lines()
+        if not lines:
+            return ""
+        return words.note("Measured earlier under this load; no part of the comparison above:") + words.table(lines)
 
     def _prediction(self) -> str:
         e = self.panel.experiment

@@ -1,0 +1,67 @@
+"""How long a measurement will take: from bytes before anything was timed, then from what was timed."""
+
+from collections.abc import Mapping, Sequence
+
+from labkit import workloads
+from labkit.errors import LabError
+from labkit.measure import estimates, machine, session
+from labkit.measure.pool import Pool
+from labkit.measure.results import Arm
+
+# Seconds until an engine serves, and the bytes of a step above which a model runs from a GPU's memory (200 GB/s are
+# easily reached there) and not from a host's (10 GB/s): for a first estimate.
+FIRST_START_S = {"pocket": 5.0, "sglang": 180.0, "llamacpp": 5.0}
+SMALL = 1e9
+OVERHEAD_S = 0.03  # a flush and a connection
+
+
+class Forecast:
+    """Seconds of requests, starts and whole plans. timed: rows by arm name of the very settings, as far as known."""
+
+    def __init__(self, pool: Pool, timed: Mapping[str, Sequence[dict]]):
+        self._pool = pool
+        self._timed = {name: estimates.good(rows) for name, rows in timed.items()}
+
+    def add(self, row: dict) -> None:
+        """One more request that was timed."""
+        self._timed.setdefault(row["arm"], []).extend(estimates.good([row]))
+
+    def knows(self, arm: Arm) -> bool:
+        """Does the time of this arm's requests rest on its own measurements?"""
+        return bool(self._timed.get(arm.name))
+
+    def request(self, arm: Arm) -> float:
+        """Seconds of one measured request."""
+        return sum(self._parts(arm)) + OVERHEAD_S
+
+    def warmup(self, arm: Arm) -> float:
+        """Seconds of an arm's warm-up requests, which are cut short."""
+        first, rest = self._parts(arm)
+        tokens = arm.params.output_tokens or workloads.loads.FREE_LENGTH / 2
+        return arm.params.warmup * (first + rest * min(1.0, session.WARMUP_TOKENS / tokens) + OVERHEAD_S)
+
+    def start(self, arm: Arm) -> float:
+        """Seconds until an engine of this arm serves."""
+        return self._pool.start_seconds(arm.config) or FIRST_START_S.get(arm.config.engine, 0.0)
+
+    def _parts(self, arm: Arm) -> tuple[float, float]:
+        """(to the first token, after it) of a request, s."""
+        rows = self._timed.get(arm.name)
+        if rows:
+            first = sum(r["ttft_s"] for r in rows) / len(rows)
+            return first, sum(r["latency_s"] for r in rows) / len(rows) - first
+        tokens = arm.params.output_tokens or workloads.loads.FREE_LENGTH / 2
+        prompt = arm.params.prompt_tokens or 200
+        step = _step_bytes(arm, prompt + int(tokens / 2))
+        if step < SMALL:
+            # Attention over what came before makes a long prompt's tokens dearer; 8K doubles them, roughly.
+            return prompt * (1 + prompt / 8192) * step / 40e9, tokens * step / 10e9
+        return prompt * step / 15e12, tokens * step / 200e9
+
+
+def _step_bytes(arm: Arm, context: int) -> float:
+    """Bytes of a step, or those of a small model where the config is not at hand."""
+    try:
+        return machine.account(arm.config, context=context, model=machine.model_of(arm.params)).total_bytes
+    except LabError:
+        return 30e6
