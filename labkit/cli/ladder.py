@@ -44,14 +44,16 @@ def main(args: argparse.Namespace) -> int:
         raise BadInput("gguf", args.gguf, "nothing beside -f: the file names the model as engine.model")
     if args.resume:
         _alone(args.params or args.gguf, changes)
-        params = load_params(read_run(args.resume).meta["parameters"])
+        cut = read_run(args.resume)
+        params, held = load_params(cut.meta["parameters"]), cut.rows
     else:
-        params = load_params(gguf_params(args.gguf) if args.gguf else args.params or {}, **changes)
+        params, held = load_params(gguf_params(args.gguf) if args.gguf else args.params or {}, **changes), []
     arms, runner = arms_of(params), Runner(Pool())
     blocks = runner.plan(arms)
-    seconds, _ = runner.forecast(blocks)
+    seconds, known = runner.forecast(blocks, held)
     requests = sum(b.requests for b in blocks)
-    _say(f"about {minutes(seconds)} for {requests} requests on {len(arms)} arms (a first estimate from bytes)")
+    basis = "from what it has measured, for those that are left" if known else "a first estimate from bytes"
+    _say(f"about {minutes(seconds)} for {requests} requests on {len(arms)} arms ({basis})")
     if args.resume:
         writer = RunWriter.resume(args.resume)
     else:

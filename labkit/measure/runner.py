@@ -124,11 +124,15 @@ class Runner:
             return blocks
         return in_turns(blocks)
 
-    def forecast(self, blocks: Sequence[Block], after_s: float = 0.0) -> tuple[float, bool]:
-        """(predicted seconds, whether they rest on measurements of these very settings)."""
+    def forecast(self, blocks: Sequence[Block], resumed: Sequence[dict] = ()) -> tuple[float, bool]:
+        """(predicted seconds, whether they rest on measurements of these very settings). resumed: rows that a record
+        holds already."""
         arms = [a for b in blocks for a in b.arms]
         times = Forecast(self.pool, {a.name: self._rows(a) for a in arms})
-        return self._seconds(blocks, times, ()) + after_s, all(map(times.knows, arms))
+        for row in resumed:
+            if row["repeat"] >= 0:
+                times.add(row)
+        return self._seconds(blocks, times, _done(resumed)), all(map(times.knows, arms))
 
     def _seconds(self, blocks: Sequence[Block], times: Forecast, done: Container) -> float:
         total, running = 0.0, {e.config.digest() for e in self.pool.running()}
@@ -158,7 +162,7 @@ class Runner:
         requests in a row fail or are refused, or when an arm has no request that counts: what was measured is kept.
         """
         cancel = cancel or threading.Event()
-        done = {(r["arm"], r["repeat"], r["index"]) for r in writer.resumed if r["status"] == "ok"}
+        done = _done(writer.resumed)
         arms = {a.name: a for b in blocks for a in b.arms}
         earlier = self._shared_rows(list(arms.values()))
         self.results = {n: self._result(a, earlier[n]) for n, a in arms.items() if earlier[n]}
@@ -290,3 +294,8 @@ class Runner:
         """The rows of the last run by arm, as its record has them (estimates.summarise)."""
         counted = {n: rows for n, rows in self.fresh.items() if estimates.good(rows)}
         return {n: estimates.summarise(rows, seed=self.results[n].arm.params.seed) for n, rows in counted.items()}
+
+
+def _done(rows: Sequence[dict]) -> set[tuple[str, int, int]]:
+    """(arm, repeat, index) of the requests that a record holds, so that they are not asked again."""
+    return {(r["arm"], r["repeat"], r["index"]) for r in rows if r["status"] == "ok"}

@@ -71,10 +71,24 @@ class Gathered:
         arms = self.ladder()
         if arms:
             out.append(("the ladder's load", _load(arms[0][1]), "the one that most arms share"))
+        pairs = {name: (before, after) for before, after, name in self.steps()}
+        for name, _ in arms[1:]:
+            if name in pairs:
+                line = (speedup(pairs[name][1], pairs[name][0]), "same load, side by side in one run")
+            else:
+                line = ("not compared", "no run measured both: the machine may have changed in between")
+            out.append((f"ladder: {name} over the arm before", *line))
+        return out
+
+    def steps(self) -> list[tuple[Result, Result, str]]:
+        """(before, after, name of the latter) for neighbours on the ladder, from the newest run that measured both."""
+        out, arms = [], self.ladder()
         for (_, before), (name, after) in zip(arms, arms[1:], strict=False):
-            same = any(before in found.values() and after in found.values() for _, found in self.records)
-            when = "one run" if same else "two runs: the machine may have changed in between"
-            out.append((f"ladder: {name} over the arm before", speedup(after, before), f"same load, {when}"))
+            for _, found in reversed(self.records):
+                by_setting = {r.arm.setting: r for r in found.values()}
+                if before.arm.setting in by_setting and after.arm.setting in by_setting:
+                    out.append((by_setting[before.arm.setting], by_setting[after.arm.setting], name))
+                    break
         return out
 
     def figures(self) -> list[go.Figure]:

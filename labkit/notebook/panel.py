@@ -58,7 +58,8 @@ class Panel:
         """How long a run will take, before it starts."""
         if not blocks:
             return "measured already; Measure again adds passes"
-        seconds, known = self.runner.forecast(blocks, self.experiment.after_seconds())
+        seconds, known = self.runner.forecast(blocks)
+        seconds += self.experiment.after_seconds()
         requests = sum(b.requests for b in blocks)
         basis = "from earlier measurements" if known else "a first estimate from bytes"
         return f"about {minutes(seconds)} for {requests} request{'s' if requests != 1 else ''} ({basis})"

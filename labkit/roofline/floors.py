@@ -40,12 +40,6 @@ def ridge(peak_flops: Number, bandwidth: Number) -> Number:
     return peak_flops / bandwidth
 
 
-def attainable_flops(flop_per_byte: float, peak_flops: float, bandwidth: float) -> float:
-    """The roofline itself: the lesser of the peak and bandwidth times intensity, in FLOP/s."""
-    _positive(flop_per_byte=flop_per_byte, peak_flops=peak_flops, bandwidth=bandwidth)
-    return min(peak_flops, flop_per_byte * bandwidth)
-
-
 @dataclass(frozen=True)
 class Work:
     """What a utilisation was computed for. Two may be compared only when all of this is equal."""

@@ -37,12 +37,6 @@ def predicted_tpot(tpot_plain: Number, a: Number, c: Number) -> Number:
     return tpot_plain * c / a
 
 
-def round_time(tpot: Number, a: Number) -> Number:
-    """Seconds of one draft-and-verify round: TPOT * a."""
-    _positive(tpot=tpot, a=a)
-    return tpot * a
-
-
 def c_from_times(tpot_speculative: Number, a: Number, tpot_plain: Number) -> Number:
     """c by its definition: round time over the plain step of the same configuration, same load, same run."""
     _positive(tpot_speculative=tpot_speculative, a=a, tpot_plain=tpot_plain)
@@ -73,21 +67,6 @@ def accept_length_at(rate: float, drafts: int) -> float:
     if drafts < 1:
         raise BadInput("drafts", drafts, "at least 1")
     return accept_length([rate**i for i in range(1, drafts + 1)])
-
-
-def break_even_rate(c: float, drafts: int) -> float | None:
-    """The conditional acceptance at which S = 1, to 1e-9; None when even full acceptance (drafts + 1 tokens) loses."""
-    _positive(c=c)
-    if c > drafts + 1:
-        return None
-    low, high = 0.0, 1.0
-    while high - low > 1e-9:
-        middle = (low + high) / 2
-        if accept_length_at(middle, drafts) < c:
-            low = middle
-        else:
-            high = middle
-    return high
 
 
 def fallback_tpot(tpot_plain: Number, c: Number) -> Number:

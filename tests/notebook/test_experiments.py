@@ -396,7 +396,10 @@ def test_the_gathered_ladder_takes_no_engine_that_was_broken_on_purpose(paramete
     gathered.ladders = [e.ladder]
     assert [(n, r.name) for n, r in gathered.ladder()] == [("fp8-head", "fp8-head"), ("mtp", "mtp")]
     (step,) = [line for line in gathered.lines() if line[0] == "ladder: mtp over the arm before"]
-    assert step[1].value > 1 and step[2] == "same load, one run"
+    assert step[1].value > 1 and step[2] == "same load, side by side in one run"
     later = {n: result(r.arm, 1e-3, accept=2.0, start=9000.0) for n, r in results.items() if n == "mtp"}
-    gathered.records.append(("05_mtp", later))
-    assert "two runs" in next(line[2] for line in gathered.lines() if line[0].startswith("ladder: mtp"))
+    gathered.records.append(("05_mtp", later))  # newer, but measured without the arm before
+    assert next(line for line in gathered.lines() if line[0].startswith("ladder: mtp")) == step
+    alone = {n: r for n, r in results.items() if n == "fp8-head"}
+    gathered.records = [("04_fp8_head", alone), ("05_mtp", later)]
+    assert next(line[1] for line in gathered.lines() if line[0].startswith("ladder: mtp")) == "not compared"

@@ -16,8 +16,6 @@ def test_plain_numbers():
     assert f.intensity(5.1e9, 3.355e9) == pytest.approx(3.0402, abs=1e-4)
     assert f.intensity(5.1e9, 3.355e9, tokens=4) == pytest.approx(12.161, abs=1e-3)
     assert f.ridge(1e15, 273e9) == pytest.approx(3663, abs=0.1)
-    assert f.attainable_flops(3, 1e15, 273e9) == 819e9
-    assert f.attainable_flops(1e6, 1e15, 273e9) == 1e15
 
 
 def test_evidence_keeps_its_tiers():
@@ -43,9 +41,6 @@ def test_evidence_keeps_its_tiers():
         lambda x: f.intensity(1, 1, x),
         lambda x: f.ridge(x, 1),
         lambda x: f.ridge(1, x),
-        lambda x: f.attainable_flops(x, 1, 1),
-        lambda x: f.attainable_flops(1, x, 1),
-        lambda x: f.attainable_flops(1, 1, x),
         lambda x: f.compare_utilisation((WORK, x), (WORK, 1)),
         lambda x: f.compare_utilisation((WORK, 1), (WORK, x)),
     ],

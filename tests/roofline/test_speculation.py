@@ -26,7 +26,6 @@ def test_the_expectation_is_that_of_independent_draws():
 def test_the_law():
     assert s.speedup(3.9, 2.26) == pytest.approx(1.7257, abs=1e-4)
     assert s.predicted_tpot(22.76, 3.9, 2.26) == pytest.approx(13.189, abs=1e-3)
-    assert s.round_time(9.72, 3.9) == pytest.approx(37.908)
     assert s.c_from_times(9.72, 3.9, 22.76) == pytest.approx(1.6656, abs=1e-4)
     assert s.c_at_bandwidth(121.1e9, 9.72e-3, 3.9, 2.952e9) == pytest.approx(1.555, abs=1e-3)
     assert s.fallback_tpot(22.76, 2.26) == pytest.approx(51.4376)
@@ -40,7 +39,6 @@ def test_evidence_goes_through():
         s.fallback_tpot(tpot, c),
         s.speedup(reported(3.9, "tok", "blog"), c),
         s.predicted_tpot(tpot, 3.9, c),
-        s.round_time(tpot, 3.9),
         s.c_from_times(tpot, 3.9, tpot),
         s.c_at_bandwidth(reported(1, "GB/s", "b"), tpot, 1, reported(1, "GB", "b")),
     ):
@@ -58,8 +56,6 @@ def test_evidence_goes_through():
         lambda x: s.predicted_tpot(x, 1, 1),
         lambda x: s.predicted_tpot(1, x, 1),
         lambda x: s.predicted_tpot(1, 1, x),
-        lambda x: s.round_time(x, 1),
-        lambda x: s.round_time(1, x),
         lambda x: s.c_from_times(x, 1, 1),
         lambda x: s.c_from_times(1, x, 1),
         lambda x: s.c_from_times(1, 1, x),
@@ -67,7 +63,6 @@ def test_evidence_goes_through():
         lambda x: s.c_at_bandwidth(1, x, 1, 1),
         lambda x: s.c_at_bandwidth(1, 1, x, 1),
         lambda x: s.c_at_bandwidth(1, 1, 1, x),
-        lambda x: s.break_even_rate(x, 3),
     ],
 )
 @pytest.mark.parametrize("x", [0, -1, float("nan")])
@@ -98,11 +93,3 @@ def test_accept_lengths():
             s.accept_length_at(*bad)
     with pytest.raises(BadInput, match="drafts"):
         s.accept_length_at(0.5, 0)
-
-
-def test_break_even():
-    assert s.break_even_rate(1.875, 3) == pytest.approx(0.5, abs=1e-8)
-    assert s.break_even_rate(4, 3) == pytest.approx(1, abs=1e-8)
-    assert s.break_even_rate(4.001, 3) is None
-    assert s.break_even_rate(1, 3) == pytest.approx(0, abs=1e-8)
-    assert s.break_even_rate(0.5, 3) < 1e-8

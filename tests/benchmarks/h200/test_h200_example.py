@@ -3,7 +3,9 @@
 import json
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 from benchmarks.h200 import tables as campaign
 from labkit.measure import estimates
@@ -61,3 +63,12 @@ def test_the_head_s_numbers_came_from_the_gpu(record):
     table = campaign.head_checks(record)
     assert len(table) >= 8 and (table["M=1 and M=4 same"] == 1.0).all()
     assert table["relative error"].max() < 0.05 and table["top-1 agreement"].min() > 0.9
+
+
+@pytest.mark.slow
+def test_the_report_s_source_runs_on_the_committed_records():
+    notebook = nbformat.read(Path(campaign.__file__).with_name("h200.ipynb"), as_version=4)
+    assert not any(c.get("outputs") for c in notebook.cells)
+    for cell in notebook.cells:
+        cell.source = cell.source.replace('records = "."', f"records = {str(FOLDER)!r}")
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(FOLDER.parents[2])}}).execute()
