@@ -2,7 +2,9 @@
 
 import ctypes as c
 import os
+import re
 import threading
+from pathlib import Path
 
 import numpy as np
 
@@ -12,6 +14,9 @@ from labkit.pocket.options import Options
 
 MAX_STOP, MAX_DEPTH, MAX_VERIFY = 64, 9, 16
 RESTRICT = c.CFUNCTYPE(None, c.c_int, c.POINTER(c.c_float))
+_TIMERS = (Path(__file__).parent / "kernels" / "profile.h").read_text()
+PARTS = tuple(name.lower() for name in re.findall(r"\bPART_([A-Z_]+)", _TIMERS.split("PARTS")[0]))
+PHASES = ("prefill", "plain", "verify", *(f"draft {i}" for i in range(1, 9)))
 
 
 class SamplingStruct(c.Structure):
@@ -56,6 +61,16 @@ class RequestStruct(c.Structure):
     ]
 
 
+class ProfileStruct(c.Structure):
+    _fields_ = [
+        ("seconds", c.c_double * (len(PHASES) * len(PARTS))),
+        ("passes", c.c_int64 * len(PHASES)),
+        ("tokens", c.c_int64 * len(PHASES)),
+        ("experts", c.c_int64 * len(PHASES)),
+        ("positions", c.c_int64 * len(PHASES)),
+    ]
+
+
 def _setup_struct(layers: int) -> type[c.Structure]:
     class SetupStruct(c.Structure):
         _fields_ = [
@@ -72,7 +87,7 @@ def _setup_struct(layers: int) -> type[c.Structure]:
             ("threads", c.c_int32),
             ("context", c.c_int32),
             ("fp8_head", c.c_int32),
-            ("dense_bf16", c.c_int32),
+            ("dense", c.c_int32),
             ("speculative", c.c_int32),
             ("steps", c.c_int32),
             ("topk", c.c_int32),
@@ -97,6 +112,8 @@ def declare(library: c.CDLL) -> c.CDLL:
         ("request_cancel", None, [request]),
         ("record_experts", None, [c.c_void_p, c.c_int]),
         ("expert_record", c.POINTER(c.c_int64), [c.c_void_p]),
+        ("profile_parts", None, [c.c_void_p, c.c_int]),
+        ("part_profile", c.POINTER(ProfileStruct), [c.c_void_p]),
         ("inspect_fp8_x", c.c_float, []),
         ("inspect_stream", c.c_double, [c.c_void_p, c.c_int64, c.c_int]),
     ):
@@ -198,7 +215,7 @@ class Model:
             options.threads,
             options.context_length,
             options.fp8_lm_head,
-            options.dense_dtype == "bf16",
+            ("fp8", "bf16", "int8").index(options.dense_dtype),
             speculative,
             options.speculative_num_steps or 0,
             options.speculative_eagle_topk or 0,
@@ -236,6 +253,23 @@ class Model:
                 {m: [int(passes[i, m]), int(distinct[i, m])] for m in range(MAX_VERIFY + 1) if passes[i, m]}
                 for i in layers
             ],
+        }
+
+    def time_parts(self, on: bool) -> None:
+        self.library.profile_parts(self.handle, on)
+
+    def part_times(self) -> dict:
+        p = self.library.part_profile(self.handle).contents
+        return {
+            phase: {
+                "passes": p.passes[i],
+                "tokens": p.tokens[i],
+                "experts": p.experts[i],
+                "positions": p.positions[i],
+                "seconds": dict(zip(PARTS, p.seconds[i * len(PARTS) : (i + 1) * len(PARTS)], strict=True)),
+            }
+            for i, phase in enumerate(PHASES)
+            if p.passes[i]
         }
 
     def close(self) -> None:

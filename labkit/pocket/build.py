@@ -23,12 +23,16 @@ from labkit.pocket.options import Options
 
 SOURCES = Path(__file__).parent / "kernels"
 VERSION_S = 30.0
+_AVX512 = ["-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"]
 FLAGS = {
-    "avx512": ["-mavx2", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mavx512vnni"],
+    "avx512bf16": [*_AVX512, "-mavx512bf16"],
+    "avx512": _AVX512,
     "avx2": ["-mavx2", "-mfma"],
     "neon": ["-march=armv8.2-a+dotprod"],
     "portable": ["-ffp-contract=off"],
 }
+# The dense dtype that each variant runs fastest at equal bytes: bfloat16 pairs make FP8 cheap, else INT8 products are
+FASTEST_DENSE = {"avx512bf16": "fp8", "avx512": "int8", "avx2": "int8", "neon": "int8", "portable": "fp8"}
 COMMON = ["-O3", "-std=gnu11", "-shared", "-fPIC", "-fno-math-errno", "-Wno-psabi", "-Wno-pass-failed"]
 NO_COMPILER = (
     "no C compiler found (tried $CC, cc, gcc, clang and `python -m ziglang cc`). Install one: `apt install gcc` or "
@@ -66,7 +70,7 @@ def available_variants() -> list[str]:
     flags, found = cpu_flags(), []
     if platform.machine() in ("x86_64", "AMD64"):
         if {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"} <= flags:
-            found.append("avx512")
+            found += ["avx512bf16", "avx512"] if "avx512_bf16" in flags else ["avx512"]
         if {"avx2", "fma"} <= flags:
             found.append("avx2")
     elif platform.machine() in ("aarch64", "arm64") and ("asimddp" in flags or sys.platform == "darwin"):

@@ -5,7 +5,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -189,10 +189,12 @@ class Engine:
         from labkit.pocket import build, layout, loader
 
         began = time.perf_counter()
-        self.options = options
         weights = loader.load(options.model_path)
         self.config = weights.config
         self._kernels = build.kernels(options, self.config)
+        if options.dense_dtype == "auto":
+            options = replace(options, dense_dtype=build.FASTEST_DENSE[self._kernels.variant])
+        self.options = options
         self._arena = layout.pack(weights, options, jit=self._kernels.moe == "jit")
         self._model = binding.Model(self._kernels.library, self._kernels.moe_library, self._arena, self.config, options)
         self._busy = threading.Lock()
@@ -286,6 +288,20 @@ class Engine:
         """
         with self._free():
             return self._model.dump_experts()
+
+    def time_parts(self, on: bool) -> None:
+        """Start (clearing the sums) or stop timing the parts of every pass. A step takes under 2% longer meanwhile."""
+        with self._busy:
+            self._model.time_parts(on)
+
+    def part_times(self) -> dict:
+        """What the parts took since timing began, wall seconds of the main thread, summed over passes.
+
+        {phase: {"passes", "tokens", "experts": experts read, summed over passes and layers, "positions": cache
+        positions read, likewise, "seconds": {part: s}}}; phases: "prefill", "plain", "verify", "draft 1", "draft 2", ...
+        """
+        with self._busy:
+            return self._model.part_times()
 
     def stream(self, size: int, rounds: int) -> float:
         """Seconds that reading `size` bytes of the arena takes, `rounds` times over, and doing nothing with them."""

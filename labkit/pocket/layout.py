@@ -32,6 +32,12 @@ _E4M3_AS_BF16 = (
     .astype(ml_dtypes.bfloat16)
     .view(np.uint16)
 )
+# INT8 weights are e4m3 values in units of 4: exact from 32 to 448, the largest; smaller ones are rounded. The unit is a power of
+# two because most weights of a block then keep their value, which with a unit of 448 / 127 hardly any would.
+INT8_UNIT = 4
+_E4M3_AS_INT8 = np.rint(
+    np.nan_to_num(np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)) / INT8_UNIT
+).astype(np.int8)
 
 
 # ---------------------------------------------------------------- tiles
@@ -50,8 +56,14 @@ def fp8_tiles(codes: np.ndarray) -> np.ndarray:
 
 
 def bf16_tiles(words: np.ndarray) -> np.ndarray:
-    """bfloat16 bits uint16 [N, K] -> tiles of 16 rows, two k a lane."""
-    return lanes(np.ascontiguousarray(words).view(np.uint32))
+    """bfloat16 bits uint16 [N, K] -> tiles of 16 rows, two k a lane, the first in its upper half."""
+    n, k = words.shape
+    return lanes(np.ascontiguousarray(words.reshape(n, k // 2, 2)[..., ::-1]).view(np.uint32)[..., 0])
+
+
+def int8_tiles(values: np.ndarray) -> np.ndarray:
+    """int8 [N, K] -> tiles of 16 rows, four k a lane, in k order."""
+    return lanes(np.ascontiguousarray(values).view(np.uint32))
 
 
 def f32_tiles(weight: np.ndarray) -> np.ndarray:
@@ -146,10 +158,16 @@ class _Packer:
         self.dense_tiles(layer, slot, codes, scale)
 
     def dense_tiles(self, layer: int, slot: str, codes: np.ndarray, scale: np.ndarray) -> None:
-        bf16 = self.options.dense_dtype == "bf16"
+        kind = self.options.dense_dtype
+        tiles = {
+            "fp8": fp8_tiles,
+            "bf16": lambda c: bf16_tiles(_E4M3_AS_BF16[c]),
+            "int8": lambda c: int8_tiles(_E4M3_AS_INT8[c]),
+        }[kind]
+        unit = INT8_UNIT if kind == "int8" else 1
         # Scales first: they are read first.
-        self.plan.add(layer, slot + "_SCALE", scale[::TILE].astype(np.float32))
-        self.plan.add(layer, slot, bf16_tiles(_E4M3_AS_BF16[codes]) if bf16 else fp8_tiles(codes))
+        self.plan.add(layer, slot + "_SCALE", (scale[::TILE] * unit).astype(np.float32))
+        self.plan.add(layer, slot, tiles(codes))
 
     def gate_up(self, layer: int, prefix: str) -> None:
         gate, up = self.matrix(prefix + "gate_proj.weight"), self.matrix(prefix + "up_proj.weight")

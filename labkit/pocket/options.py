@@ -45,7 +45,11 @@ TABLE = {
         choices=("generic", "jit"),
     ),
     "dense_dtype": Setting(
-        "--dense-dtype", "fp8 (as on disk) or bf16 (expanded at load, same numbers)", "fp8", choices=("fp8", "bf16")
+        "--dense-dtype",
+        "dense weights in memory: fp8 (as on disk), bf16 (expanded at load, same numbers), int8 (rounded again at load, "
+        "products W8A8) or auto (fp8 or int8, whichever this processor multiplies faster)",
+        "auto",
+        choices=("auto", "fp8", "bf16", "int8"),
     ),
     "fp8_lm_head": Setting("SGLANG_ENABLE_FP8_LM_HEAD", "LM head in FP8 (e4m3, a scale per row)", False),
     "enable_fp32_lm_head": Setting("--enable-fp32-lm-head", "logits in FP32 (the BF16 head does that anyway)", False),
@@ -70,7 +74,7 @@ TABLE = {
         "--kernel-variant",
         "instruction set of the kernels",
         "auto",
-        choices=("auto", "avx512", "avx2", "neon", "portable"),
+        choices=("auto", "avx512bf16", "avx512", "avx2", "neon", "portable"),
     ),
     "kernel_cache": Setting("--kernel-cache", "folder for compiled kernels (default: the user's cache)"),
     "random_seed": Setting("--random-seed", "seed of sampling", 0, 0, 2**63 - 1),

@@ -24,6 +24,12 @@ ARMS = {
     "mtp-2048-drafts": {**_MTP, "speculative_token_map": "2048"},  # an optimisation of its own
 }
 MORE_ARMS = {  # --full: the choices behind the defaults
+    "fp8-dense": {**_JIT, "dense_dtype": "fp8"},
+    "fp8-dense-fp8-head": {**_FP8, "dense_dtype": "fp8"},
+    "fp8-dense-mtp": {**_MTP, "dense_dtype": "fp8"},
+    "int8-dense": {**_JIT, "dense_dtype": "int8"},
+    "int8-dense-fp8-head": {**_FP8, "dense_dtype": "int8"},
+    "int8-dense-mtp": {**_MTP, "dense_dtype": "int8"},
     "bf16-dense": {**_JIT, "dense_dtype": "bf16"},
     "bf16-dense-fp8-head": {**_FP8, "dense_dtype": "bf16"},
     "bf16-dense-mtp": {**_MTP, "dense_dtype": "bf16"},

@@ -24,7 +24,6 @@ SHOWN = (
     "simulate_acc_len",
     "speculative_token_map",
     "threads",
-    "dense_dtype",
     "context_length",
     "random_seed",
 )

@@ -139,6 +139,7 @@ static bool prefill(Engine *e, Request *r, Round *round) {
     for (int at = 0, m; at < r->n_prompt; at += m) {
         if (cancelled(r)) return false;
         m = r->n_prompt - at < MAX_TOKENS - 1 ? r->n_prompt - at : MAX_TOKENS - 1;     // a row is left for the one held back
+        phase(&e->watch, PHASE_PREFILL, m);
         advance(e, r->prompt + at, m, at);
         score_prompt(e, r, at, m);
         const int held = at > 0;
@@ -155,9 +156,11 @@ static bool prefill(Engine *e, Request *r, Round *round) {
 }
 
 static void plain_round(Engine *e, Request *r, Round *round) {
+    phase(&e->watch, PHASE_PLAIN, 1);
     advance(e, &r->tokens[request_count(r) - 1], 1, round->past++);
     head(e, e->hidden[0], 1);
     push(r, choose(r, e->logits[0], round->probs, round->list), e->logits[0]);
+    lap(&e->watch, 0, PART_SAMPLING);
 }
 
 // How many drafts to accept when the accept length is forced: two neighbouring whole numbers with the mean asked for
@@ -175,6 +178,7 @@ static void speculative_round(Engine *e, Request *r, Round *round) {
     grow(e, &round->drafts, root);
     if (cancelled(r)) return;
     plan_verify(e, &round->drafts, round->past);
+    phase(&e->watch, PHASE_VERIFY, e->pass.m);
     model_pass(e);
     head(e, e->hidden[0], e->pass.m);
     for (int node = 0;;) {
@@ -188,6 +192,7 @@ static void speculative_round(Engine *e, Request *r, Round *round) {
         if (push(r, token, logits) || next < 0) break;
         path[n++] = node = next;
     }
+    lap(&e->watch, 0, PART_SAMPLING);
     kda_commit(e, path, n, 0);
     for (int i = 0; i < MLA_LAYERS; i++) kv_commit(e, i, path, n);
     round->past += n;
@@ -206,6 +211,7 @@ void generate(Engine *e, Request *r) {
     park(e, false);
     r->steps = e->set.speculative ? e->set.steps : 0;
     e->decoding = false;
+    e->watch.mark = wall_clock();
     if (prefill(e, r, round)) {
         if (r->max_new == 0) r->finish = LENGTH;
         else push(r, choose(r, e->logits[0], round->probs, round->list), e->logits[0]);
@@ -218,6 +224,7 @@ void generate(Engine *e, Request *r) {
         if (e->set.speculative) speculative_round(e, r, round); else plain_round(e, r, round);
         notify(r);
     }
+    lap(&e->watch, 0, PART_REST);
     park(e, true);
     free(round);
     r->prefill_s = first - start;
@@ -229,5 +236,11 @@ void record_experts(Engine *e, int on) {
     if (on) memset(&e->experts, 0, sizeof e->experts);
     e->recording = on;
 }
+// Start (clearing the sums) or stop the stopwatch
+void profile_parts(Engine *e, int on) {
+    if (on) memset(&e->watch, 0, sizeof e->watch);
+    e->watch.on = on;
+}
+const Profile *part_profile(const Engine *e) { return &e->watch.sum; }
 const ExpertRecord *expert_record(const Engine *e) { return &e->experts; }
 #include "inspect.h"

@@ -52,6 +52,7 @@ static int best_nodes(const Drafts *d, int from, int k, int *out) {
 // `output`: the last one's is wanted, in e->mixin[0].
 static void extend_draft(Engine *e, const int32_t *token, float (*hidden)[HIDDEN], int m, bool output) {
     const int quiet = output ? m - 1 : m;
+    if (output) phase(&e->watch, PHASE_DRAFT, 1);
     next_replica(e);
     if (quiet) {
         chain(&e->pass, token, quiet, e->draft_past);
@@ -74,6 +75,7 @@ static void grow(Engine *e, Drafts *d, int root) {
     d->node[0] = (Node){root, -1, 0, -1, 0};
     draft_head(e, e->mixin[0], 1);
     add_children(e, d, 0, e->logits[0], e->head_rows);
+    lap(&e->watch, 0, PART_SAMPLING);
     memcpy(d->hidden[MAX_NODES - 1], e->mixin, sizeof d->hidden[0]);      // what the root's children continue from
     for (int step = 2, level = 1; step <= e->set.steps; step++) {
         Pass *pass = &e->pass;
@@ -90,11 +92,13 @@ static void grow(Engine *e, Drafts *d, int root) {
             memcpy(input[i], d->hidden[node->parent ? d->node[node->parent].slot : MAX_NODES - 1], sizeof input[i]);
         }
         memcpy(e->mixin, input, (size_t)width * HIDDEN * 4);
+        phase(&e->watch, PHASE_DRAFT + step - 1, width);
         nextn_pass(e);
         memcpy(d->hidden[ran], e->mixin, (size_t)width * HIDDEN * 4);
         ran += width;
         draft_head(e, e->mixin[0], width);
         for (int i = 0; i < width; i++) add_children(e, d, frontier[i], e->logits[i], e->head_rows);
+        lap(&e->watch, 0, PART_SAMPLING);
     }
 }
 

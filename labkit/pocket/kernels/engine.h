@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include "gemv.h"
 #include "moe_abi.h"
+#include "profile.h"
 #include "slots.h"
 
 // Shapes come from config.json as -D: HIDDEN VOCAB LAYERS MLA_EVERY DENSE_LAYERS HEADS HEAD_DIM EXPERTS TOP_K INTER
@@ -18,7 +19,7 @@
 #define NEXTN LAYERS
 #define WHOLE (LAYERS + 1)          // slots of the model as a whole
 #define MLA_LAYERS (LAYERS / MLA_EVERY)
-#define MAX_TOKENS 32               // one pass takes at most this many: a prefill chunk
+#define MAX_TOKENS MAX_DENSE_TOKENS  // one pass takes at most this many: a prefill chunk
 #define MAX_NODES 32                // of a draft tree in the making; MAX_VERIFY of them are kept
 #define MAX_VERIFY 16
 #define MAX_DEPTH 9                 // steps + 1
@@ -60,6 +61,8 @@ typedef struct {                    // a thread's own room
     float attn_sum[MAX_TOKENS][HEADS][KV_RANK], attn_max[MAX_TOKENS][HEADS], attn_mass[MAX_TOKENS][HEADS];
 } Room;
 
+enum { DENSE_FP8, DENSE_BF16, DENSE_INT8 };     // how dense weights lie in memory; binding.py counts on the order
+
 typedef struct {                    // set by Python, see binding.py
     const uint8_t *arena;
     const uint16_t *embedding;
@@ -68,7 +71,7 @@ typedef struct {                    // set by Python, see binding.py
     int64_t stride;                 // bytes from one replica to the next
     int64_t expert_bytes, expert_down;
     int64_t at[LAYERS + 2][SLOTS];
-    int32_t replicas, threads, context, fp8_head, dense_bf16, speculative, steps, topk, draft_tokens, draft_rows, bare_head;
+    int32_t replicas, threads, context, fp8_head, dense, speculative, steps, topk, draft_tokens, draft_rows, bare_head;
     float simulate;                 // accept length to force, below 0: off
     uint64_t seed;
 } Setup;
@@ -86,6 +89,7 @@ struct Engine {
     Pass pass;
     bool recording, decoding;
     ExpertRecord experts;
+    Stopwatch watch;
     float *taps;                    // tests: the residual stream after each half layer [2 * LAYERS][MAX_TOKENS][HIDDEN]
     // threads
     void (*job)(Engine *, int);

@@ -1,5 +1,5 @@
-// y[m][row] = sum over k of w[row][k] * x[m][k] for packed tiles of 16 rows, M tokens at once.
-// Each output has one accumulator per block of 128 k, walked in k order, whatever M is and however many tiles run side by side.
+// y[m][row] = sum over k of w[row][k] * x[m][k] for packed tiles of 16 rows, M tokens at once. Each output's sums have one order,
+// whatever M is and however many tiles run side by side.
 #pragma once
 #include "simd.h"
 
@@ -39,92 +39,37 @@ INLINE void store_rows(const vf *total, const float *scale, int mode, float *y, 
     }
 }
 
-INLINE void fp8_tiles(const uint8_t *w, const float *scale, const int mode, int K, const float *x, int ldx, float *y, int ldy,
-                      const int T, const int M) {
-    const size_t tile = (size_t)K * TILE, ahead = AHEAD(T * tile);
-    const int blocks = (K + FP8_BLOCK - 1) / FP8_BLOCK;
-    vf total[MOST_SUMS];
-    FLAT total[i] = vf_zero();
-    for (int b = 0; b < blocks; b++) {
-        const int end = (b + 1) * FP8_BLOCK < K ? (b + 1) * FP8_BLOCK : K;
-        vf sum[MOST_SUMS];
-        FLAT sum[i] = vf_zero();
-        for (int k = b * FP8_BLOCK; k < end; k += 4) {
-            const uint8_t *at = w + (size_t)k * TILE;
-            const float *xk = x + k;
-            UNROLL for (int t = 0; t < T; t++) prefetch_far(at + t * tile + ahead);
-            if (M <= 2) {       // many tiles, few tokens: decode a vector, use it up
-#define ONE_VECTOR(v) if (v < T * NV) {                                                                              \
-                vf f[4];                                                                                             \
-                fp8_decode(at + v / NV * tile + v % NV * VL * 4, f);                                                 \
-                UNROLL for (int m = 0; m < M; m++) {                                                                 \
-                    vf s = vf_fma(f[0], vf_set1(xk[m * ldx]), sum[m * T * NV + v]);                                  \
-                    s = vf_fma(f[1], vf_set1(xk[m * ldx + 1]), s);                                                   \
-                    s = vf_fma(f[2], vf_set1(xk[m * ldx + 2]), s);                                                   \
-                    sum[m * T * NV + v] = vf_fma(f[3], vf_set1(xk[m * ldx + 3]), s);                                 \
-                }                                                                                                    \
-                if (M > 1) KEEP_LOADS_HERE;                                                                          \
-            }
-                EACH_VECTOR(ONE_VECTOR)
-            } else {            // one tile, several tokens: an activation is broadcast once for all vectors
-                vi q[NV * 2];
-                vf f[NV * 2];
-                VECTORS q[v] = fp8_pair(at + v / NV * tile + v % NV * VL * 4);
-                VECTORS f[v] = fp8_upper(q[v]);
-                FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx]), sum[i]);
-                VECTORS f[v] = fp8_lower(q[v]);
-                FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx + 1]), sum[i]);
-                VECTORS q[v] = fp8_pair(at - 1 + v / NV * tile + v % NV * VL * 4);
-                VECTORS f[v] = fp8_upper(q[v]);
-                FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx + 2]), sum[i]);
-                VECTORS f[v] = fp8_lower(q[v]);
-                FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx + 3]), sum[i]);
-            }
-        }
-        FLAT total[i] = vf_fma(sum[i], vf_set1(mode == SCALE_BLOCK ? scale[i % (T * NV) / NV * blocks + b] * FP8_S : FP8_S), total[i]);
-    }
-    store_rows(total, scale, mode, y, ldy, T, M);
-}
+#define MAX_DENSE_TOKENS 32      // activations that one product takes at most
+#define LARGER(a, b) ((a) > (b) ? (a) : (b))
+#define MOST_K LARGER(2 * HIDDEN, LARGER(DENSE_INTER, LARGER(HEADS * HEAD_DIM, KV_RANK)))       // of any dense matrix
 
-// Activations carry FP8_X here too, so that FP8 weights expanded to BF16 give the same numbers.
-INLINE void bf16_tiles(const uint8_t *w, const float *scale, const int mode, int K, const float *x, int ldx, float *y, int ldy,
-                       const int T, const int M) {
-    const size_t tile = (size_t)K * TILE * 2, ahead = AHEAD(T * tile);
-    const int blocks = (K + FP8_BLOCK - 1) / FP8_BLOCK;
-    vf total[MOST_SUMS];
-    FLAT total[i] = vf_zero();
-    for (int b = 0; b < blocks; b++) {
-        const int end = (b + 1) * FP8_BLOCK < K ? (b + 1) * FP8_BLOCK : K;
-        vf sum[MOST_SUMS];
-        FLAT sum[i] = vf_zero();
-        for (int k = b * FP8_BLOCK; k < end; k += 2) {
-            const uint8_t *at = w + (size_t)k * TILE * 2;
-            const float *xk = x + k;
-            vi q[NV * 8];
-            vf f[NV * 8];
-            UNROLL for (int t = 0; t < T; t++) prefetch_far(at + t * tile + ahead);
-            if (M <= 2) {
-#define ONE_PAIR(v) if (v < T * NV) {                                                                                \
-                vi pair = vi_load(at + v / NV * tile + v % NV * VL * 4);                                             \
-                UNROLL for (int m = 0; m < M; m++) {                                                                 \
-                    vf s = vf_fma(bf16_0(pair), vf_set1(xk[m * ldx]), sum[m * T * NV + v]);                          \
-                    sum[m * T * NV + v] = vf_fma(bf16_1(pair), vf_set1(xk[m * ldx + 1]), s);                         \
-                }                                                                                                    \
-            }
-                EACH_VECTOR(ONE_PAIR)
-            } else {
-                VECTORS q[v] = vi_load(at + v / NV * tile + v % NV * VL * 4);
-                VECTORS f[v] = bf16_0(q[v]);
-                FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx]), sum[i]);
-                VECTORS f[v] = bf16_1(q[v]);
-                FLAT sum[i] = vf_fma(f[i % (T * NV)], vf_set1(xk[i / (T * NV) * ldx + 1]), sum[i]);
-            }
-        }
-        const float s = 1.0f / FP8_X;
-        FLAT total[i] = vf_fma(sum[i], vf_set1(mode == SCALE_BLOCK ? scale[i % (T * NV) / NV * blocks + b] * s : s), total[i]);
-    }
-    store_rows(total, scale, mode, y, ldy, T, M);
+// What the dense kernels read activations as. Where the machine multiplies pairs of bfloat16, activations (times FP8_X) are rounded
+// to bfloat16 once, two to a word, the first in the upper half; elsewhere they stay FP32.
+#if defined(BF16_PAIRS)
+typedef uint32_t act;
+#define PACKED(k) ((k) / 2)
+INLINE const act *packed(const float *x, int *ldx, int k, int m, act *room) {
+    for (int t = 0; t < m; t++) bf16_pairs(x + (size_t)t * *ldx, k, room + (size_t)t * PACKED(MOST_K));
+    *ldx = PACKED(MOST_K);
+    return room;
 }
+#define PACK_ROOM(m) ((m) * PACKED(MOST_K))
+#else
+typedef float act;
+INLINE const act *packed(const float *x, int *ldx, int k, int m, act *room) {
+    (void)ldx, (void)k, (void)m, (void)room;
+    return x;
+}
+#define PACK_ROOM(m) 1
+#endif
+
+#if defined(BF16_PAIRS)
+#define DENSE_SIDE(M) 1
+#include "gemv_one.h"
+#else
+#define DENSE_SIDE SIDE_BY_SIDE
+#include "gemv_many.h"
+#endif
 
 INLINE void f32_tiles(const uint8_t *bytes, const float *scale, const int mode, int K, const float *x, int ldx, float *y, int ldy,
                       const int T, const int M) {
@@ -140,22 +85,22 @@ INLINE void f32_tiles(const uint8_t *bytes, const float *scale, const int mode, 
 }
 
 // One function per number of tokens: NAME_M(mat, first tile, end tile, x, ldx, y, ldy); y starts at row 0 of the matrix.
-#define GEMV_FOR(NAME, TILES, MODE, SIZE, M)                                                                          \
-    NOINLINE void NAME##_##M(const Mat *w, int t, int end, const float *x, int ldx, float *y, int ldy) {              \
+#define GEMV_FOR(NAME, TILES, X, SIDE, MODE, SIZE, M)                                                                          \
+    NOINLINE void NAME##_##M(const Mat *w, int t, int end, const X *x, int ldx, float *y, int ldy) {                  \
         const size_t tile = (size_t)w->k * TILE * (SIZE);                                                             \
         const int per_tile = MODE == SCALE_BLOCK ? (w->k + FP8_BLOCK - 1) / FP8_BLOCK : MODE == SCALE_ROW ? TILE : 0; \
-        for (; t + SIDE_BY_SIDE(M) <= end; t += SIDE_BY_SIDE(M))                                                      \
-            TILES(w->w + t * tile, w->scale + t * per_tile, MODE, w->k, x, ldx, y + t * TILE, ldy, SIDE_BY_SIDE(M), M); \
+        for (; t + SIDE(M) <= end; t += SIDE(M))                                                                      \
+            TILES(w->w + t * tile, w->scale + t * per_tile, MODE, w->k, x, ldx, y + t * TILE, ldy, SIDE(M), M);       \
         for (; t < end; t++)                                                                                          \
             TILES(w->w + t * tile, w->scale + t * per_tile, MODE, w->k, x, ldx, y + t * TILE, ldy, 1, M);             \
     }
 // More than four tokens: tile by tile, four tokens at a time, so that a tile is read from memory once.
-#define GEMV(NAME, TILES, MODE, SIZE)                                                                                 \
-    GEMV_FOR(NAME, TILES, MODE, SIZE, 1)                                                                              \
-    GEMV_FOR(NAME, TILES, MODE, SIZE, 2)                                                                              \
-    GEMV_FOR(NAME, TILES, MODE, SIZE, 3)                                                                              \
-    GEMV_FOR(NAME, TILES, MODE, SIZE, 4)                                                                              \
-    static void NAME(const Mat *w, int t, int end, const float *x, int ldx, float *y, int ldy, int M) {               \
+#define GEMV(NAME, TILES, X, SIDE, MODE, SIZE)                                                                                 \
+    GEMV_FOR(NAME, TILES, X, SIDE, MODE, SIZE, 1)                                                                              \
+    GEMV_FOR(NAME, TILES, X, SIDE, MODE, SIZE, 2)                                                                              \
+    GEMV_FOR(NAME, TILES, X, SIDE, MODE, SIZE, 3)                                                                              \
+    GEMV_FOR(NAME, TILES, X, SIDE, MODE, SIZE, 4)                                                                              \
+    static void NAME(const Mat *w, int t, int end, const X *x, int ldx, float *y, int ldy, int M) {                   \
         if (M == 1) { NAME##_1(w, t, end, x, ldx, y, ldy); return; }                                                  \
         if (M == 2) { NAME##_2(w, t, end, x, ldx, y, ldy); return; }                                                  \
         if (M == 3) { NAME##_3(w, t, end, x, ldx, y, ldy); return; }                                                  \
@@ -165,11 +110,11 @@ INLINE void f32_tiles(const uint8_t *bytes, const float *scale, const int mode, 
                 NAME(w, t, t + 1, x + (size_t)m * ldx, ldx, y + (size_t)m * ldy, ldy, M - m < 4 ? M - m : 4);         \
     }
 
-GEMV(gemv_fp8, fp8_tiles, SCALE_BLOCK, 1)
-GEMV(gemv_fp8_rows, fp8_tiles, SCALE_ROW, 1)
-GEMV(gemv_bf16_blocks, bf16_tiles, SCALE_BLOCK, 2)
-GEMV(gemv_bf16, bf16_tiles, SCALE_NONE, 2)
-GEMV(gemv_f32, f32_tiles, SCALE_NONE, 4)
+GEMV(gemv_fp8, fp8_tiles, act, DENSE_SIDE, SCALE_BLOCK, 1)
+GEMV(gemv_fp8_rows, fp8_tiles, act, DENSE_SIDE, SCALE_ROW, 1)
+GEMV(gemv_bf16_blocks, bf16_tiles, act, DENSE_SIDE, SCALE_BLOCK, 2)
+GEMV(gemv_bf16, bf16_tiles, act, DENSE_SIDE, SCALE_NONE, 2)
+GEMV(gemv_f32, f32_tiles, float, SIDE_BY_SIDE, SCALE_NONE, 4)
 
 // Part `id` of `parts` of a matrix's tiles, in whole pairs (a gate tile and its up tile stay together).
 INLINE void part(int tiles, int id, int parts, int *first, int *end) {

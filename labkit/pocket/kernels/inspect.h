@@ -1,12 +1,20 @@
 // Windows for tests and for the benchmark: single kernels, and whole passes with their numbers laid open.
 #pragma once
 
-// kind: 0 FP8 with block scales, 1 FP8 with row scales, 2 BF16 with block scales, 3 BF16, 4 FP32. x carries fp8_x() for 0-3.
+// kind: 0 FP8 with block scales, 1 FP8 with row scales, 2 BF16 with block scales, 3 BF16, 4 FP32, 5 INT8. x carries fp8_x() but for 4.
 void inspect_gemv(int kind, const uint8_t *w, const float *scale, int tiles, int k, const float *x, int ldx, float *y, int ldy, int m) {
     const Mat mat = {w, scale, tiles, k};
-    void (*const kernels[])(const Mat *, int, int, const float *, int, float *, int, int) =
-        {gemv_fp8, gemv_fp8_rows, gemv_bf16_blocks, gemv_bf16, gemv_f32};
-    kernels[kind](&mat, 0, tiles, x, ldx, y, ldy, m);
+    void (*const kernels[])(const Mat *, int, int, const act *, int, float *, int, int) = {gemv_fp8, gemv_fp8_rows, gemv_bf16_blocks, gemv_bf16};
+    act room[PACK_ROOM(MAX_TOKENS)];
+    if (kind == 5) {
+        Rounded rounded;
+        round_all(x, ldx, k, m, &rounded);
+        gemv_int8(&mat, 0, tiles, &rounded, y, ldy, m);
+        return;
+    }
+    if (kind == 4) { gemv_f32(&mat, 0, tiles, x, ldx, y, ldy, m); return; }
+    const act *xs = packed(x, &ldx, k, m, room);
+    kernels[kind](&mat, 0, tiles, xs, ldx, y, ldy, m);
 }
 // `copies` products in a row, each rounding its activations anew: for comparing with other libraries
 void inspect_moe(moe_gemv *gemv, const uint8_t *w, int64_t stride, int copies, int n, int k, const float *x, float *y, int m) {
@@ -14,13 +22,13 @@ void inspect_moe(moe_gemv *gemv, const uint8_t *w, int64_t stride, int copies, i
     float *s = malloc((size_t)m * k / 8);
     int32_t *b = malloc((size_t)m * k / 8);
     for (int i = 0; i < copies; i++, w += stride) {
-        quantise(x, q, s, b, m * k);
+        quantise_fp4(x, q, s, b, m * k);
         gemv(w, n, k, 0, n, q, s, b, y, n, m, w + stride);
     }
     free(q), free(s), free(b);
 }
 float inspect_fp8_x(void) { return FP8_X; }
-void inspect_quantise(const float *x, int8_t *q, float *scale, int32_t *bias, int n) { quantise(x, q, scale, bias, n); }
+void inspect_quantise(const float *x, int8_t *q, float *scale, int32_t *bias, int n) { quantise_fp4(x, q, scale, bias, n); }
 void inspect_exp(const float *x, float *y, int n) { for (int i = 0; i < n; i += VL) vf_store(y + i, vf_exp(vf_load(x + i))); }
 int inspect_sample(const float *logits, const Sampling *s, uint64_t index) {
     float *probs = malloc(VOCAB * sizeof *probs);

@@ -96,6 +96,7 @@ static void kda_head(Engine *e, Room *room, int layer, int head) {
     Branches b;
     fetch(a->state[next], sizeof a->state[0]);
     head_input(e, room, layer, head, &in);
+    lap(&e->watch, room != e->room, PART_KDA_INPUT);
     if (!pass->certain) plan_branches(pass, &b);
     for (int column = 0; column < HEAD_DIM; column += STRIP) {
         float *state = a->state[head][0] + column * HEAD_DIM;
@@ -138,6 +139,7 @@ static void kda_head(Engine *e, Room *room, int layer, int head) {
         rms_norm(in.out[t], floats(e, layer, SLOT_HEAD_NORM), FP8_X, out, HEAD_DIM);
         for (int i = 0; i < HEAD_DIM; i += VL) vf_store(out + i, vf_load(out + i) * vf_sigmoid(vf_load(gate + i)));
     }
+    lap(&e->watch, room != e->room, PART_KDA_STATE);
 }
 
 static void kda(Engine *e, int layer, int id) {
@@ -152,12 +154,14 @@ static void kda(Engine *e, int layer, int id) {
                     e->kda[layer].state, sizeof e->kda[layer].state);
     fetch(e->kda[layer].state[id], sizeof e->kda[layer].state[0]);
     barrier(e);
+    lap(&e->watch, id, PART_KDA_PROJECTIONS);
     for (int head = id; head < HEADS; head += e->set.threads) kda_head(e, room, layer, head);
     barrier(e);
     part(out.tiles, id, e->set.threads, &first, &end);
     dense_and_fetch(e, &out, first, end, e->mixed[0], sizeof e->mixed[0] / 4, room->out[0], HIDDEN, m,
                     at(e, layer, SLOT_ROUTER), is_moe(layer) ? ROUTER_BYTES : 0);
     add_rows(e, room, first, end, m);
+    lap(&e->watch, id, PART_KDA_PROJECTIONS);
 }
 
 // Make nodes path[0..n) part of the past. The updates from `replay` on wait for the next pass; those before are in the state.

@@ -101,6 +101,7 @@ static void attend(Engine *e, Room *room, const uint16_t *cache, int id) {
         for (int h = 0; h < HEADS; h++) room->attn_max[t][h] = -1e30f, room->attn_mass[t][h] = 0;
         memset(room->attn_sum[t], 0, sizeof room->attn_sum[t]);
     }
+    if (id == 0) e->watch.sum.positions[e->watch.phase] += pass->past + deepest;
     for (int start = 0; start < pass->past + deepest; start += BLOCK_KEYS)
         for (int t = id; t < pass->m; t += e->set.threads) {
             const uint16_t *key[BLOCK_KEYS];
@@ -154,8 +155,10 @@ static void mla(Engine *e, int layer, int id) {
     }
     if (id == 0) cache_latents(e, layer, cache);
     barrier(e);
+    lap(&e->watch, id, PART_MLA_PROJECTIONS);
     attend(e, room, cache, id);
     barrier(e);
+    lap(&e->watch, id, PART_MLA_ATTENTION);
     for (int h = id; h < HEADS; h += parts) {
         const int tiles = HEAD_DIM / TILE;
         dense(e, &v_up, h * tiles, (h + 1) * tiles, e->keys[0] + h * KV_RANK, ldk, e->mixed[0], ldm, m);
@@ -168,6 +171,7 @@ static void mla(Engine *e, int layer, int id) {
     dense_and_fetch(e, &out, first, end, e->mixed[0], ldm, room->out[0], HIDDEN, m,
                     at(e, layer, SLOT_ROUTER), is_moe(layer) ? ROUTER_BYTES : 0);
     add_rows(e, room, first, end, m);
+    lap(&e->watch, id, PART_MLA_PROJECTIONS);
 }
 
 // Move the accepted nodes' entries to where their positions are. A node's number is never below its depth, so going up is safe.

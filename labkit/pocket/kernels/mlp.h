@@ -1,23 +1,42 @@
 // The feed-forward halves: dense SwiGLU (first layers), or the router, the shared expert and the routed experts.
 #pragma once
-#include "norm.h"
+#include "gemv_int8.h"
 #include "threads.h"
 
-INLINE void dense(const Engine *e, const Mat *w, int first, int end, const float *x, int ldx, float *y, int ldy, int m) {
-    if (e->set.dense_bf16) gemv_bf16_blocks(w, first, end, x, ldx, y, ldy, m);
-    else gemv_fp8(w, first, end, x, ldx, y, ldy, m);
+// Activations of m tokens in the form that the dense matrices take
+typedef struct {
+    union { act room[PACK_ROOM(MAX_TOKENS)]; Rounded rounded; };
+    const act *x;
+    int ldx;
+} Acts;
+INLINE void prepare(const Engine *e, const float *x, int ldx, int k, int m, Acts *to) {
+    to->ldx = ldx;
+    if (e->set.dense == DENSE_INT8) round_all(x, ldx, k, m, &to->rounded);
+    else to->x = packed(x, &to->ldx, k, m, to->room);
+}
+INLINE void product(const Engine *e, const Mat *w, int first, int end, const Acts *x, float *y, int ldy, int m) {
+    if (e->set.dense == DENSE_INT8) gemv_int8(w, first, end, &x->rounded, y, ldy, m);
+    else if (e->set.dense == DENSE_BF16) gemv_bf16_blocks(w, first, end, x->x, x->ldx, y, ldy, m);
+    else gemv_fp8(w, first, end, x->x, x->ldx, y, ldy, m);
+}
+static void dense(const Engine *e, const Mat *w, int first, int end, const float *x, int ldx, float *y, int ldy, int m) {
+    Acts acts;
+    prepare(e, x, ldx, w->k, m, &acts);
+    product(e, w, first, end, &acts, y, ldy, m);
 }
 
 // The same, and meanwhile other bytes that are needed soon are read ahead. Several tokens keep the arithmetic busy and leave
 // memory idle; one or two do not, and then reading ahead only moves the wait.
-INLINE void dense_and_fetch(const Engine *e, const Mat *w, int first, int end, const float *x, int ldx, float *y, int ldy, int m,
+static void dense_and_fetch(const Engine *e, const Mat *w, int first, int end, const float *x, int ldx, float *y, int ldy, int m,
                             const void *soon, size_t bytes) {
-    if (m <= 2) { dense(e, w, first, end, x, ldx, y, ldy, m); return; }
+    Acts acts;
+    prepare(e, x, ldx, w->k, m, &acts);
+    if (m <= 2) { product(e, w, first, end, &acts, y, ldy, m); return; }
     const int calls = (end - first + 3) / 4;
     const size_t each = calls ? (bytes / calls + 63) & ~(size_t)63 : 0;
     for (size_t done = 0; first < end; first += 4, done += each) {
         if (done < bytes) fetch((const uint8_t *)soon + done, bytes - done < each ? bytes - done : each);
-        dense(e, w, first, first + 4 < end ? first + 4 : end, x, ldx, y, ldy, m);
+        product(e, w, first, first + 4 < end ? first + 4 : end, &acts, y, ldy, m);
     }
 }
 
@@ -27,7 +46,7 @@ INLINE void fetch_first(const Mat *w, int id, int parts) {
     int first, end;
     part(w->tiles, id, parts, &first, &end);
     fetch(w->scale, 1024);
-    fetch(w->w + first * tile, tile * SIDE_BY_SIDE(1));
+    fetch(w->w + first * tile, tile * DENSE_SIDE(1));
 }
 
 // The layer's input, normalised, into this thread's room: h, and hx = h * FP8_X for the dense matrices.
@@ -58,6 +77,7 @@ static void dense_mlp(Engine *e, int layer, int id) {
     part(down.tiles, id, e->set.threads, &first, &end);
     dense(e, &down, first, end, e->mixed[0], sizeof e->mixed[0] / 4, room->out[0], HIDDEN, m);
     add_rows(e, room, first, end, m);
+    lap(&e->watch, id, PART_MLP);
 }
 
 #define ROUTER_BYTES (ROUTER_ROWS * HIDDEN * 4)
@@ -118,12 +138,15 @@ static void moe(Engine *e, int layer, int id) {
     if (e->recording && id == 0) record(e, layer, share);
     for (int i = 0; i < EXPERTS; i++)
         if (share[i].tokens) list[n++] = i;
-    for (int t = 0; t < m; t++) quantise(room->h[t], room->xq[t], room->xs[t], room->xb[t], HIDDEN);
+    if (id == 0) e->watch.sum.experts[e->watch.phase] += n;
+    lap(&e->watch, id, PART_ROUTER);
+    for (int t = 0; t < m; t++) quantise_fp4(room->h[t], room->xq[t], room->xs[t], room->xb[t], HIDDEN);
     // First halves: gate and up, this thread's rows of every expert in use
     part(up.tiles, id, parts, &first, &end);
     dense_and_fetch(e, &up, first, end, room->hx[0], 2 * HIDDEN, e->y[0], sizeof e->y[0] / 4, m,
                     experts + list[0] * e->set.expert_bytes, e->set.expert_down);
     for (int t = 0; t < m; t++) swiglu(e->y[t], FP8_X, e->mixed[t], first / 2 * TILE, end / 2 * TILE);
+    lap(&e->watch, id, PART_MLP);
     part(2 * INTER / TILE, id, parts, &first, &end);
     for (int i = 0; i < n; i++) {
         const Share *s = &share[list[i]];
@@ -145,14 +168,16 @@ static void moe(Engine *e, int layer, int id) {
             const int i0 = first / 2 * TILE, i1 = end / 2 * TILE;
             float inner[INTER];
             swiglu(e->gates[slot], 1.0f, inner, i0, i1);
-            quantise(inner + i0, e->inner_q[slot] + i0, e->inner_s[slot] + i0 / 32, e->inner_b[slot] + i0 / 32, i1 - i0);
+            quantise_fp4(inner + i0, e->inner_q[slot] + i0, e->inner_s[slot] + i0 / 32, e->inner_b[slot] + i0 / 32, i1 - i0);
         }
     }
     barrier(e);
+    lap(&e->watch, id, PART_EXPERTS);
     // Second halves: down, this thread's rows; experts in ascending order, so that a token's sum has one order whatever m is
     part(down.tiles, id, parts, &first, &end);
     dense_and_fetch(e, &down, first, end, e->mixed[0], sizeof e->mixed[0] / 4, room->out[0], HIDDEN, m,
                     experts + list[0] * e->set.expert_bytes + e->set.expert_down, e->set.expert_bytes - e->set.expert_down);
+    lap(&e->watch, id, PART_MLP);
     slot = 0;
     for (int i = 0; i < n; i++) {
         const Share *s = &share[list[i]];
@@ -168,4 +193,5 @@ static void moe(Engine *e, int layer, int id) {
         slot += s->tokens;
     }
     add_rows(e, room, first, end, m);
+    lap(&e->watch, id, PART_EXPERTS);
 }

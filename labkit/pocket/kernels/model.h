@@ -20,6 +20,7 @@ static void model_job(Engine *e, int id) {
         for (int t = 0; t < m; t++) embed(e, e->pass.token[t], e->x[t]);
     }
     barrier(e);
+    lap(&e->watch, id, PART_REST);
     for (int layer = 0; layer < LAYERS; layer++) {
         if (is_mla(layer)) mla(e, layer, id); else kda(e, layer, id);
         if (e->taps && id == 0) memcpy(e->taps + 2 * layer * sizeof e->x / 4, e->x, sizeof e->x);
@@ -47,6 +48,7 @@ static void mix(Engine *e, int id) {
     part(w.tiles, id, e->set.threads, &first, &end);
     dense(e, &w, first, end, room->hx[0], 2 * HIDDEN, e->x[0], HIDDEN, pass->m);
     barrier(e);
+    lap(&e->watch, id, PART_NEXTN_MIX);
 }
 
 // The layer, which leaves its normalised output in e->mixin
@@ -72,15 +74,17 @@ static void nextn_cache_job(Engine *e, int id) {
     barrier(e);
     if (id == 0) cache_latents(e, NEXTN, e->kv[MLA_LAYERS]);
     barrier(e);
+    lap(&e->watch, id, PART_MLA_PROJECTIONS);
 }
 
 enum { HEAD_BF16, HEAD_FP8, HEAD_BARE };
-static void head_rows(const Mat *w, int kind, int first, int end, const float *x, float *logits, int m) {
-    if (kind == HEAD_FP8) gemv_fp8_rows(w, first, end, x, 2 * HIDDEN, logits, VOCAB, m);
-    else gemv_bf16(w, first, end, x, 2 * HIDDEN, logits, VOCAB, m);
+static void head_rows(const Mat *w, int kind, int first, int end, const act *x, int ldx, float *logits, int m) {
+    if (kind == HEAD_FP8) gemv_fp8_rows(w, first, end, x, ldx, logits, VOCAB, m);
+    else gemv_bf16(w, first, end, x, ldx, logits, VOCAB, m);
 }
 
 static void head_job(Engine *e, int id) {
+    lap(&e->watch, id, PART_REST);
     Room *room = &e->room[id];
     const bool draft = e->head_kind & 4, reduced = draft && e->set.draft_ids;
     const int slot = reduced ? SLOT_DRAFT_HEAD : SLOT_HEAD, kind = e->head_kind & 3;
@@ -89,14 +93,18 @@ static void head_job(Engine *e, int id) {
     fetch_first(&w, id, e->set.threads);
     for (int t = 0; t < e->head_m; t++) scaled(e->head_in + (size_t)t * HIDDEN, FP8_X, room->hx[t], HIDDEN);
     part(w.tiles, id, e->set.threads, &first, &end);
-    head_rows(&w, kind, first, end, room->hx[0], e->logits[0], e->head_m);
+    act pairs[PACK_ROOM(MAX_TOKENS)];
+    int ldx = 2 * HIDDEN;
+    const act *x = packed(room->hx[0], &ldx, HIDDEN, e->head_m, pairs);
+    head_rows(&w, kind, first, end, x, ldx, e->logits[0], e->head_m);
     if (reduced && kind != HEAD_BARE && id == 0) {
         const Mat own = {e->own_head, e->own_scale, (e->own_rows + TILE - 1) / TILE, HIDDEN};
-        head_rows(&own, kind, 0, own.tiles, room->hx[0], e->logits[0] + e->set.draft_rows, e->head_m);
+        head_rows(&own, kind, 0, own.tiles, x, ldx, e->logits[0] + e->set.draft_rows, e->head_m);
         for (int t = 0; t < e->head_m; t++)
             for (int i = e->own_rows; i < own.tiles * TILE; i++) e->logits[t][e->set.draft_rows + i] = -INFINITY;
     }
     barrier(e);
+    lap(&e->watch, id, PART_HEAD);
 }
 
 static void model_pass(Engine *e) { next_replica(e); run_job(e, model_job); }

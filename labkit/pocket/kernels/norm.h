@@ -35,8 +35,8 @@ INLINE void scaled(const float *x, float by, float *out, int n) {
     for (int i = 0; i < n; i += VL) vf_store(out + i, vf_load(x + i) * vf_set1(by));
 }
 
-// int8 per group of 32: q = round(x * 127 / max), scale = max / 127 (halved, see moe_abi.h), bias = 12 * sum of q
-INLINE void quantise(const float *x, int8_t *q, float *scale, int32_t *bias, int n) {
+// int8 per group of 32: q = round(x * 127 / max), scale = max / 127 * by, bias = offset * sum of q
+INLINE void quantise(const float *x, int8_t *q, float *scale, int32_t *bias, int n, float by, int offset) {
     for (int g = 0; g < n / 32; g++, x += 32, q += 32) {
         vf top = vf_zero();
         for (int i = 0; i < 32; i += VL) top = vf_max(top, (vf)((vi)vf_load(x + i) & vi_set1(0x7fffffff)));
@@ -49,10 +49,13 @@ INLINE void quantise(const float *x, int8_t *q, float *scale, int32_t *bias, int
         store_int8(q, r);
         int32_t total = 0;
         UNROLL for (int j = 0; j < VL; j++) total += sum[j];
-        scale[g] = most / 127.0f * 0.5f;
-        bias[g] = 12 * total;
+        scale[g] = most / 127.0f * by;
+        bias[g] = offset * total;
     }
 }
+
+// For MXFP4: the integer sums are of twice the weights, of which 12 is added to each (see simd_avx2.h)
+INLINE void quantise_fp4(const float *x, int8_t *q, float *scale, int32_t *bias, int n) { quantise(x, q, scale, bias, n, 0.5f, 12); }
 
 // out = silu(gate) * up * by, where gate and up come in turns of 16 values
 INLINE void swiglu(const float *gate_up, float by, float *out, int first, int end) {

@@ -25,6 +25,10 @@
 #define FP8_BLOCK 128        // an e4m3 scale covers 128 x 128 weights
 #define FP4_GROUP 32         // an MXFP4 scale covers 32 weights of a row
 
+#if defined(VARIANT_AVX512BF16)
+#define VARIANT_AVX512
+#define BF16_PAIRS
+#endif
 #if defined(VARIANT_AVX512)
 #define VL 16
 #elif defined(VARIANT_AVX2)
@@ -72,7 +76,7 @@ INLINE void fp8_decode(const uint8_t *p, vf out[4]) {
     out[0] = fp8_upper(first), out[1] = fp8_lower(first), out[2] = fp8_upper(second), out[3] = fp8_lower(second);
 }
 
-// Two bfloat16 weights of a row per 32-bit lane
+// Two bfloat16 values per 32-bit lane: the lower and the upper one (of weights, the upper one is the first in k order)
 INLINE vf bf16_0(vi q) { return (vf)(q << 16); }
 INLINE vf bf16_1(vi q) { return (vf)(q & vi_set1((int32_t)0xffff0000)); }
 

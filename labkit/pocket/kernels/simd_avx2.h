@@ -55,3 +55,23 @@ INLINE void fp4_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *b
     UNROLL for (int m = 0; m < M; m++)
         out[m] = (vi)_mm256_add_epi32(_mm256_madd_epi16(a[m], one), _mm256_madd_epi16(b[m], one)) - vi_set1(bias[m * ldb]);
 }
+
+// One group of 32 INT8 weights for 8 rows: out[m] = sum over k of w * x, exact. A group is 8 x 64 bytes (16 rows x 4 k). maddubs takes
+// the weights' sizes, and the activations with the weights' signs; two products of at most 112 * 127 fit in 16 bits.
+INLINE void int8_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *bias, int ldb, const int M, vi *out) {
+    const __m256i one = _mm256_set1_epi16(1);
+    __m256i a[4];
+    (void)bias, (void)ldb;
+#define FOUR_K(g) {                                                                                                   \
+        const __m256i q = _mm256_loadu_si256((const void *)(w + g * 64)), size = _mm256_abs_epi8(q);                  \
+        UNROLL for (int m = 0; m < M; m++) {                                                                          \
+            const __m256i by = _mm256_sign_epi8(_mm256_set1_epi32(four_of(x + m * ldx + g * 4)), q);                  \
+            const __m256i p = _mm256_madd_epi16(_mm256_maddubs_epi16(size, by), one);                                 \
+            a[m] = g ? _mm256_add_epi32(a[m], p) : p;                                                                 \
+            PIN(a[m]);                                                                                                \
+        }                                                                                                             \
+    }
+    FOUR_K(0) FOUR_K(1) FOUR_K(2) FOUR_K(3) FOUR_K(4) FOUR_K(5) FOUR_K(6) FOUR_K(7)
+#undef FOUR_K
+    UNROLL for (int m = 0; m < M; m++) out[m] = (vi)a[m];
+}

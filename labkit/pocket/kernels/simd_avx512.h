@@ -1,4 +1,4 @@
-// AVX-512 F, BW, VL, DQ and VNNI: 16 lanes
+// AVX-512 F, BW, VL, DQ and VNNI: 16 lanes; and, in the variant of that name, BF16
 #include <immintrin.h>
 
 INLINE vf vf_set1(float x) { return (vf)_mm512_set1_ps(x); }
@@ -17,6 +17,19 @@ INLINE int vi_any(vi a) { return _mm512_movepi32_mask((__m512i)a); }
 INLINE void store_int8(int8_t *q, const vi r[2]) {      // 32 integers of -127 .. 127
     for (int i = 0; i < 2; i++) _mm_storeu_si128((void *)(q + 16 * i), _mm512_cvtepi32_epi8((__m512i)r[i]));
 }
+#if defined(BF16_PAIRS)
+// sum + w.upper * x.upper, then + w.lower * x.lower; subnormal values count as zero
+INLINE vf vf_dot_pairs(vi w, uint32_t x, vf sum) {
+    return (vf)_mm512_dpbf16_ps((__m512)sum, (__m512bh)w, (__m512bh)_mm512_set1_epi32((int)x));
+}
+// n floats (a multiple of 32) to n / 2 words of two, nearest, ties to even; the first in the upper half
+INLINE void bf16_pairs(const float *x, int n, uint32_t *to) {
+    for (int i = 0; i < n; i += 32) {
+        __m512i v = (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(x + i + 16), _mm512_loadu_ps(x + i));
+        _mm512_storeu_si512(to + i / 2, _mm512_rol_epi32(v, 16));
+    }
+}
+#endif
 INLINE void prefetch(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T0); }
 INLINE void prefetch_far(const void *p) { _mm_prefetch((const char *)p, _MM_HINT_T1); }
 INLINE void relax(void) { _mm_pause(); }
@@ -37,5 +50,20 @@ INLINE void fp4_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *b
         }                                                                                                             \
     }
     EIGHT_K(0) EIGHT_K(1) EIGHT_K(2) EIGHT_K(3)
+    UNROLL for (int m = 0; m < M; m++) out[m] = (vi)_mm512_add_epi32(a[m], b[m]);
+}
+
+// One group of 32 INT8 weights for 16 rows: out[m] = sum over k of w * x, exact. A group is 8 x 64 bytes (16 rows x 4 k). VNNI wants the
+// weights unsigned: 128 is added to each, and bias[m] = 128 * sum of x takes it back.
+INLINE void int8_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *bias, int ldb, const int M, vi *out) {
+    const __m512i sign = _mm512_set1_epi8((char)0x80);
+    __m512i a[4], b[4];
+    UNROLL for (int m = 0; m < M; m++) a[m] = _mm512_set1_epi32(-bias[m * ldb]), b[m] = _mm512_setzero_si512();
+#define FOUR_K(g, s) {                                                                                                \
+        __m512i q = _mm512_xor_si512(_mm512_loadu_si512(w + (g) * 64), sign);                                         \
+        UNROLL for (int m = 0; m < M; m++) s[m] = _mm512_dpbusd_epi32(s[m], q, _mm512_set1_epi32(four_of(x + m * ldx + (g) * 4))); \
+    }
+    FOUR_K(0, a) FOUR_K(1, b) FOUR_K(2, a) FOUR_K(3, b) FOUR_K(4, a) FOUR_K(5, b) FOUR_K(6, a) FOUR_K(7, b)
+#undef FOUR_K
     UNROLL for (int m = 0; m < M; m++) out[m] = (vi)_mm512_add_epi32(a[m], b[m]);
 }

@@ -41,3 +41,18 @@ INLINE void fp4_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *b
     EIGHT_K(0) EIGHT_K(1) EIGHT_K(2) EIGHT_K(3)
     UNROLL for (int m = 0; m < M; m++) out[m] = (vi)a[m];
 }
+
+// One group of 32 INT8 weights for 4 rows; see simd_avx2.h for the layout.
+INLINE void int8_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *bias, int ldb, const int M, vi *out) {
+    int32x4_t a[4];
+    (void)bias, (void)ldb;
+    UNROLL for (int m = 0; m < M; m++) a[m] = vdupq_n_s32(0);
+#define FOUR_K(g) {                                                                                                   \
+        const int8x16_t q = vreinterpretq_s8_u8(vld1q_u8(w + g * 64));                                                \
+        UNROLL for (int m = 0; m < M; m++)                                                                            \
+            a[m] = vdotq_s32(a[m], q, vreinterpretq_s8_s32(vdupq_n_s32(four_of(x + m * ldx + g * 4))));               \
+    }
+    FOUR_K(0) FOUR_K(1) FOUR_K(2) FOUR_K(3) FOUR_K(4) FOUR_K(5) FOUR_K(6) FOUR_K(7)
+#undef FOUR_K
+    UNROLL for (int m = 0; m < M; m++) out[m] = (vi)a[m];
+}

@@ -35,3 +35,14 @@ INLINE void fp4_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *b
         for (int m = 0; m < M; m++) out[m][row] = sum[m];
     }
 }
+
+// One group of 32 INT8 weights for 4 rows; see simd_avx2.h for the layout.
+INLINE void int8_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *bias, int ldb, const int M, vi *out) {
+    (void)bias, (void)ldb;
+    for (int row = 0; row < VL; row++)
+        for (int m = 0; m < M; m++) {
+            int32_t sum = 0;
+            for (int k = 0; k < 32; k++) sum += (int8_t)w[k / 4 * 64 + row * 4 + k % 4] * x[m * ldx + k];
+            out[m][row] = sum;
+        }
+}

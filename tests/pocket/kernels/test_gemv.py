@@ -5,17 +5,33 @@ import numpy as np
 import pytest
 
 from labkit.pocket import layout
+from labkit.pocket.reference import quantise_activations
 
 from .conftest import f32p, ptr, u8p
 
-FP8_BLOCKS, FP8_ROWS, BF16_BLOCKS, BF16, FP32 = range(5)
+FP8_BLOCKS, FP8_ROWS, BF16_BLOCKS, BF16, FP32, INT8 = KINDS = range(6)
 FINITE = np.array([i for i in range(256) if i & 127 != 127], np.uint8)  # every e4m3 code but NaN, subnormals too
+PAIRS = "avx512bf16"  # the variant that rounds activations to bfloat16 and takes subnormal weights as zero
 
 
-def make(kind: int, rows: int, k: int, seed: int):
+def codes_of(variant: str) -> np.ndarray:
+    """The e4m3 codes that a variant must read exactly. The packer writes no subnormal ones."""
+    return np.unique(layout.without_subnormals(FINITE)) if variant == PAIRS else FINITE
+
+
+def seen(x: np.ndarray, kind: int, variant: str) -> np.ndarray:
+    """The activations [m, k] as a kernel reads them, in float64."""
+    if kind == INT8:
+        return quantise_activations(x).astype(np.float64)
+    if variant == PAIRS and kind != FP32:
+        return x.astype(ml_dtypes.bfloat16).astype(np.float64)
+    return x.astype(np.float64)
+
+
+def make(kind: int, rows: int, k: int, seed: int, variant: str):
     """-> packed bytes, scales, the weights that they stand for [rows, k] in float64."""
     rng = np.random.default_rng(seed)
-    codes = rng.choice(FINITE, (rows, k))
+    codes = rng.choice(codes_of(variant), (rows, k))
     value = codes.view(ml_dtypes.float8_e4m3fn).astype(np.float64)
     blocks = rng.uniform(1e-3, 2e-3, (rows // 16, -(-k // 128))).astype(np.float32)
     spread = np.repeat(np.repeat(blocks, 16, 0), 128, 1)[:, :k].astype(np.float64)
@@ -26,6 +42,9 @@ def make(kind: int, rows: int, k: int, seed: int):
         return layout.fp8_tiles(codes), scale, value * scale[:, None]
     if kind == BF16_BLOCKS:
         return layout.bf16_tiles(layout._E4M3_AS_BF16[codes]), blocks, value * spread
+    if kind == INT8:
+        whole = np.rint(value / layout.INT8_UNIT)
+        return layout.int8_tiles(whole.astype(np.int8)), blocks, whole * spread
     weight = rng.standard_normal((rows, k)).astype(np.float32)
     if kind == BF16:
         words = weight.astype(ml_dtypes.bfloat16)
@@ -51,21 +70,21 @@ def run(library, kind, packed, scale, x, rows):
     return y
 
 
-@pytest.mark.parametrize("kind", range(5))
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("rows", "k"), [(160, 384), (48, 64), (144, 128), (208, 768)])
 def test_matches_numpy(kernels, variant, kind, rows, k):
     library = kernels(variant).library
-    packed, scale, weight = make(kind, rows, k, seed=rows + k)
+    packed, scale, weight = make(kind, rows, k, rows + k, variant)
     x = np.random.default_rng(1).standard_normal((3, k)).astype(np.float32)
-    got, want = run(library, kind, packed, scale, x, rows), x.astype(np.float64) @ weight.T
+    got, want = run(library, kind, packed, scale, x, rows), seen(x, kind, variant) @ weight.T
     size = np.abs(x).astype(np.float64) @ np.abs(weight).T  # rounding grows with the terms, not with their sum
     assert np.max(np.abs(got - want) / size) < 3e-6
 
 
-@pytest.mark.parametrize("kind", range(5))
+@pytest.mark.parametrize("kind", KINDS)
 def test_tokens_do_not_change_each_other(kernels, variant, kind):
     library = kernels(variant).library
-    packed, scale, _ = make(kind, 208, 384, seed=3)
+    packed, scale, _ = make(kind, 208, 384, 3, variant)
     x = np.random.default_rng(2).standard_normal((9, 384)).astype(np.float32)
     alone = np.concatenate([run(library, kind, packed, scale, x[i : i + 1], 208) for i in range(9)])
     for m in range(2, 10):
@@ -76,7 +95,7 @@ def test_tokens_do_not_change_each_other(kernels, variant, kind):
 def test_the_byte_before_fp8_weights_is_not_used(kernels, variant, m):
     """It is read, as part of a load that begins one byte early."""
     library = kernels(variant).library
-    packed, scale, _ = make(FP8_BLOCKS, 48, 128, seed=5)
+    packed, scale, _ = make(FP8_BLOCKS, 48, 128, 5, variant)
     room = np.zeros(64 + packed.nbytes, np.uint8)
     room[64:] = packed.reshape(-1).view(np.uint8)
     x = np.random.default_rng(2).standard_normal((m, 128)).astype(np.float32)
@@ -86,18 +105,26 @@ def test_the_byte_before_fp8_weights_is_not_used(kernels, variant, m):
         assert np.array_equal(run(library, FP8_BLOCKS, room[64:], scale, x, 48), want)
 
 
+def test_int8_weights_keep_what_counts():
+    """In units of 4, e4m3 values from 32 on are exact and no smaller one is off by more than half a unit."""
+    value = FINITE.view(ml_dtypes.float8_e4m3fn).astype(np.float64)
+    held = layout._E4M3_AS_INT8[FINITE].astype(np.float64) * layout.INT8_UNIT
+    assert np.array_equal(held[np.abs(value) >= 32], value[np.abs(value) >= 32])
+    assert np.abs(held - value).max() <= layout.INT8_UNIT / 2
+
+
 def test_fp8_expanded_to_bf16_gives_the_same_numbers(kernels, variant):
     library = kernels(variant).library
     x = np.random.default_rng(2).standard_normal((4, 384)).astype(np.float32)
-    a = run(library, FP8_BLOCKS, *make(FP8_BLOCKS, 96, 384, seed=7)[:2], x, 96)
-    b = run(library, BF16_BLOCKS, *make(BF16_BLOCKS, 96, 384, seed=7)[:2], x, 96)
+    a = run(library, FP8_BLOCKS, *make(FP8_BLOCKS, 96, 384, 7, variant)[:2], x, 96)
+    b = run(library, BF16_BLOCKS, *make(BF16_BLOCKS, 96, 384, 7, variant)[:2], x, 96)
     assert np.array_equal(a, b)
 
 
 def test_every_e4m3_code_is_decoded_exactly(kernels, variant):
     """One non-zero activation picks one column, so each output is one weight."""
     library = kernels(variant).library
-    codes = np.ascontiguousarray(np.resize(FINITE, (64, 128)))
+    codes = np.ascontiguousarray(np.resize(codes_of(variant), (64, 128)))
     one = np.ones((4, 1), np.float32)
     for k in range(128):
         x = np.zeros((1, 128), np.float32)

@@ -19,7 +19,7 @@ def test_defaults():
         False,
         False,
         1,
-        "fp8",
+        "auto",
     )
 
 
