@@ -298,7 +298,7 @@ class Engine:
         """What the parts took since timing began, wall seconds of the main thread, summed over passes.
 
         {phase: {"passes", "tokens", "experts": experts read, summed over passes and layers, "positions": cache
-        positions read, likewise, "seconds": {part: s}}}; phases: "prefill", "plain", "verify", "draft 1", "draft 2", ...
+        positions read, likewise, "seconds": {part: s}}}; phases: "prefill", "plain", "verify", "draft 1", ...
         """
         with self._busy:
             return self._model.part_times()

@@ -32,8 +32,8 @@ _E4M3_AS_BF16 = (
     .astype(ml_dtypes.bfloat16)
     .view(np.uint16)
 )
-# INT8 weights are e4m3 values in units of 4: exact from 32 to 448, the largest; smaller ones are rounded. The unit is a power of
-# two because most weights of a block then keep their value, which with a unit of 448 / 127 hardly any would.
+# INT8 weights are e4m3 values in units of 4: exact from 32 to 448, the largest; smaller ones are rounded. The unit is a
+# power of two because most weights of a block then keep their value, which with a unit of 448 / 127 hardly any would.
 INT8_UNIT = 4
 _E4M3_AS_INT8 = np.rint(
     np.nan_to_num(np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)) / INT8_UNIT

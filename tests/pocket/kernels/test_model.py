@@ -41,9 +41,10 @@ def relative(got, want):
     return float(np.sqrt(((got - want) ** 2).mean() / (want**2).mean()))
 
 
-# What a half layer's output may be off by, relative: FP32 activations differ by the order of sums alone (and by int8 ties that
-# flip in the experts); bfloat16 ones by 2^-9 a product; W8A8 by its rounding of activations and small weights.
-NEAR = {"fp32": (5e-4, 4e-3), "pairs": (4e-3, 6e-3), "int8": (2.5e-2, 2.5e-2)}
+# What a half layer's output may be off by, relative: FP32 activations differ by the order of sums alone (and by int8
+# ties that flip in the experts); bfloat16 ones by 2^-9 a product, three in a row in absorbed attention; W8A8 by its
+# rounding of activations and small weights.
+NEAR = {"fp32": (5e-4, 4e-3), "pairs": (1e-2, 6e-3), "int8": (2.5e-2, 2.5e-2)}
 
 
 @pytest.mark.parametrize("dense", ["fp8", "int8"])
