@@ -46,8 +46,8 @@ TABLE = {
     ),
     "dense_dtype": Setting(
         "--dense-dtype",
-        "dense weights in memory: fp8 (as on disk), bf16 (expanded at load, same numbers), int8 (rounded again at load, "
-        "products W8A8) or auto (fp8 or int8, whichever this processor multiplies faster)",
+        "dense weights: fp8 (as on disk), bf16 (expanded at load, same numbers), int8 (rounded again at load, products "
+        "W8A8) or auto (fp8 or int8, whichever this processor multiplies faster)",
         "auto",
         choices=("auto", "fp8", "bf16", "int8"),
     ),
