@@ -2,20 +2,17 @@
 
 import ctypes as c
 import os
-import re
 import threading
-from pathlib import Path
 
 import numpy as np
 
-from labkit.pocket.layout import SLOTS, Arena, pointer
+from labkit.pocket.layout import PARTS, SLOTS, Arena, pointer
 from labkit.pocket.loader import ModelConfig
 from labkit.pocket.options import Options
 
 MAX_STOP, MAX_DEPTH, MAX_VERIFY = 64, 9, 16
 RESTRICT = c.CFUNCTYPE(None, c.c_int, c.POINTER(c.c_float))
-_TIMERS = (Path(__file__).parent / "kernels" / "profile.h").read_text()
-PARTS = tuple(name.lower() for name in re.findall(r"\bPART_([A-Z_]+)", _TIMERS.split("PARTS")[0]))
+PIECES = ("kda", "mla", "dense", "moe", "mix", "head")  # of inspect.h
 PHASES = ("prefill", "plain", "verify", *(f"draft {i}" for i in range(1, 9)))
 
 
@@ -114,6 +111,7 @@ def declare(library: c.CDLL) -> c.CDLL:
         ("expert_record", c.POINTER(c.c_int64), [c.c_void_p]),
         ("profile_parts", None, [c.c_void_p, c.c_int]),
         ("part_profile", c.POINTER(ProfileStruct), [c.c_void_p]),
+        ("inspect_piece", None, [c.c_void_p, c.c_int, c.c_int, c.c_int, c.c_int]),
         ("inspect_fp8_x", c.c_float, []),
         ("inspect_stream", c.c_double, [c.c_void_p, c.c_int64, c.c_int]),
     ):
@@ -271,6 +269,12 @@ class Model:
             for i, phase in enumerate(PHASES)
             if p.passes[i]
         }
+
+    def piece(self, name: str, tokens: int, past: int, rounds: int) -> dict:
+        self.library.profile_parts(self.handle, 1)
+        self.library.inspect_piece(self.handle, PIECES.index(name), tokens, past, rounds)
+        self.library.profile_parts(self.handle, 0)
+        return self.part_times()["plain"]
 
     def close(self) -> None:
         if self.handle:

@@ -303,6 +303,16 @@ class Engine:
         with self._busy:
             return self._model.part_times()
 
+    def piece(self, name: str, tokens: int, past: int, rounds: int) -> dict:
+        """One piece of a pass ("kda", "mla", "dense", "moe", "mix", "head") `rounds` times on operands that stay in the
+        caches, for `tokens` equal tokens after `past` positions: like a phase of `part_times`. The head is 512 rows."""
+        with self._busy:
+            return self._model.piece(name, tokens, past, rounds)
+
+    def part_bytes(self) -> dict[str, dict[str, float]]:
+        """Bytes by part: {"step": {part: bytes}, "draft": the same of a draft pass, "one": {"expert", "position"}}."""
+        return self._arena.part_bytes()
+
     def stream(self, size: int, rounds: int) -> float:
         """Seconds that reading `size` bytes of the arena takes, `rounds` times over, and doing nothing with them."""
         with self._free():

@@ -39,6 +39,18 @@ _E4M3_AS_INT8 = np.rint(
     np.nan_to_num(np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)) / INT8_UNIT
 ).astype(np.int8)
 
+# The parts that the engine's stopwatch tells apart (profile.h), and which part reads a slot; the others are projections
+_TIMERS = (_SLOTS_FILE.parent / "profile.h").read_text()
+PARTS = tuple(name.lower() for name in re.findall(r"\bPART_([A-Z_]+)", _TIMERS.split("PARTS")[0]))
+_PART_OF_SLOT = {
+    **dict.fromkeys(("BETA", "CONV", "DECAY_RATE", "DECAY_BIAS"), "kda_input"),
+    "HEAD_NORM": "kda_state",
+    **dict.fromkeys(("POST_NORM", "ROUTER", "ROUTER_BIAS"), "router"),
+    **dict.fromkeys(("GATE_UP", "DOWN"), "mlp"),
+    **dict.fromkeys(("EMBED_NORM", "HIDDEN_NORM", "MIX"), "nextn_mix"),
+    "FINAL_NORM": "rest",
+}
+
 
 # ---------------------------------------------------------------- tiles
 
@@ -319,6 +331,23 @@ class Arena:
     def draft_bytes(self) -> int:
         slot = "HEAD" if self.draft_ids is None else "DRAFT_HEAD"
         return self._layer_bytes(self.config.num_hidden_layers) + self._head_bytes(slot)
+
+    def part_bytes(self) -> dict[str, dict[str, float]]:
+        """Bytes of weights by part of the engine's stopwatch: of the model's pass ("step") and of a draft pass
+        ("draft"), without routed experts and cache, whose size depends on the text; "one": bytes of one of those."""
+        c, out = self.config, {"step": dict.fromkeys(PARTS, 0), "draft": dict.fromkeys(PARTS, 0)}
+        nextn = c.num_hidden_layers
+        for (layer, slot), size in self.plan.sizes.items():
+            if slot == "EXPERTS" or (layer > nextn and not slot.startswith("FINAL")):
+                continue
+            kind = "mla_projections" if c.is_mla(layer) else "kda_projections"
+            part = _PART_OF_SLOT.get(slot.removesuffix("_SCALE"), kind)
+            out["draft" if layer == nextn else "step"][part] += size
+        out["step"]["head"] += self._head_bytes("HEAD")
+        if self.options.speculative:
+            out["draft"]["head"] += self._head_bytes("HEAD" if self.draft_ids is None else "DRAFT_HEAD")
+        entry = 2 * (c.kv_lora_rank + c.qk_rope_head_dim)
+        return {**out, "one": {"expert": self.expert_bytes, "position": entry}}
 
     def _replicas(self) -> tuple[int, str]:
         """As many copies as it takes for twice the last-level cache to pass between two readings of one copy."""

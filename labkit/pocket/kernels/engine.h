@@ -90,6 +90,7 @@ struct Engine {
     bool recording, decoding;
     ExpertRecord experts;
     Stopwatch watch;
+    int piece;                      // what piece_job runs, see inspect.h
     float *taps;                    // tests: the residual stream after each half layer [2 * LAYERS][MAX_TOKENS][HIDDEN]
     // threads
     void (*job)(Engine *, int);

@@ -117,3 +117,50 @@ double inspect_stream(Engine *e, int64_t bytes, int rounds) {
     (void)keep;
     return seconds(CLOCK_MONOTONIC) - start;
 }
+
+// One piece of a pass on its own: a half layer, the NEXTN layer's mixing, or 512 rows of the head with the choice of a token.
+enum { PIECE_KDA, PIECE_MLA, PIECE_DENSE, PIECE_MOE, PIECE_MIX, PIECE_HEAD };
+#define PIECE_HEAD_ROWS 512
+static void piece_job(Engine *e, int id) {
+    const int kda_layer = is_mla(DENSE_LAYERS) ? DENSE_LAYERS + 1 : DENSE_LAYERS;
+    switch (e->piece) {
+    case PIECE_KDA: kda(e, kda_layer, id); break;
+    case PIECE_MLA: mla(e, MLA_EVERY - 1, id); break;
+    case PIECE_DENSE: dense_mlp(e, 0, id); break;
+    case PIECE_MOE: moe(e, DENSE_LAYERS, id); break;
+    case PIECE_MIX: mix(e, id); break;
+    default: head_job(e, id);
+    }
+}
+// The piece `rounds` times on the same operands, with the stopwatch on: they stay in the caches, so this is what arithmetic and small
+// pieces cost when memory does not. m equal tokens, so that they share their experts; `past` positions of an empty text.
+void inspect_piece(Engine *e, int piece, int m, int past, int rounds) {
+    int path[MAX_TOKENS];
+    int32_t token[MAX_TOKENS];
+    forget(e);
+    park(e, false);
+    for (int t = 0; t < m; t++) token[t] = 5, path[t] = t;
+    e->piece = piece;
+    for (int i = -2; i < rounds; i++) {         // two warm up
+        chain(&e->pass, token, m, past);
+        e->pass.certain = m == 1;
+        for (int t = 0; t < m; t++) {
+            embed(e, token[t], e->x[t]);
+            for (int c = 0; c < HIDDEN; c++) e->hidden[t][c] = e->mixin[t][c] = e->x[t][c];
+        }
+        plan_turns(e);
+        e->head_in = e->hidden[0], e->head_m = m, e->head_rows = PIECE_HEAD_ROWS, e->head_kind = e->set.fp8_head ? HEAD_FP8 : HEAD_BF16;
+        e->watch.on = i >= 0, e->watch.mark = wall_clock();
+        phase(&e->watch, PHASE_PLAIN, m);
+        run_job(e, piece_job);
+        if (piece == PIECE_HEAD)
+            for (int t = 0; t < m; t++) {
+                volatile int token_of = argmax(e->logits[0], VOCAB);
+                (void)token_of;
+            }
+        lap(&e->watch, 0, PART_SAMPLING);
+        e->watch.on = false;
+        if (piece == PIECE_KDA) kda_commit(e, path, m, 0);
+    }
+    park(e, true);
+}

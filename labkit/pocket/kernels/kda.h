@@ -149,6 +149,8 @@ static void kda(Engine *e, int layer, int id) {
     int first, end;
     fetch_first(&in, id, e->set.threads);
     normalise(e, room, layer, SLOT_INPUT_NORM, m);
+    // Small arrays, scattered over the heads, that are needed right after the product: each would be waited for on its own
+    fetch(at(e, layer, SLOT_BETA), (const char *)at(e, layer, SLOT_HEAD_NORM) - (const char *)at(e, layer, SLOT_BETA));
     part(in.tiles, id, e->set.threads, &first, &end);
     dense_and_fetch(e, &in, first, end, room->hx[0], 2 * HIDDEN, e->kda[layer].projected[0], KDA_ROWS, m,
                     e->kda[layer].state, sizeof e->kda[layer].state);

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <time.h>
 
-enum {      // binding.py reads these names
+enum {      // layout.py reads these names
     PART_KDA_PROJECTIONS, PART_KDA_INPUT, PART_KDA_STATE, PART_MLA_PROJECTIONS, PART_MLA_ATTENTION, PART_MLP, PART_ROUTER,
     PART_EXPERTS, PART_NEXTN_MIX, PART_HEAD, PART_SAMPLING, PART_REST, PARTS
 };

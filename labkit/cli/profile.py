@@ -1,0 +1,131 @@
+"""`labkit profile`: where a step's time goes on the pocket engine, part by part, beside two roofs."""
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from labkit.roofline.cost import Component
+
+BUSY = "the machine was busy: decoding had its core {:.0%} of the time, so measured times hold other programs' time too"
+HELP = "where the pocket engine's time goes, by component, beside what bytes and arithmetic predict"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--prompts", type=int, default=12, help="prompts measured, plain and with MTP (default 12)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the prompts")
+    parser.add_argument("--kernel-variant", default="auto", help="kernels (default: this machine's best)")
+    parser.add_argument("--dense-dtype", default="auto", help="dense weights: auto, fp8, bf16 or int8")
+
+
+def main(args: argparse.Namespace) -> int:
+    from labkit.errors import BadInput
+
+    if not 1 <= args.prompts <= 1000:
+        raise BadInput("prompts", args.prompts, "1 to 1000")
+    result = measure(args.prompts, args.seed, args.kernel_variant, args.dense_dtype)
+    print(json.dumps(result, indent=1) if args.json else table(result))
+    return 0
+
+
+def measure(prompts: int, seed: int, variant: str = "auto", dense: str = "auto") -> dict:
+    """Probe and measure. -> the document that --json prints; seconds, bytes, B/s."""
+    from tokenizers import Tokenizer
+
+    from labkit.measure import profile
+    from labkit.pocket.options import SHIPPED_WEIGHTS
+    from labkit.roofline.cost import c_of, pass_s
+    from labkit.workloads import load
+
+    tokenizer = Tokenizer.from_file(str(SHIPPED_WEIGHTS / "tokenizer.json"))
+    texts = load("repetitive", count=prompts, seed=seed)
+    p = profile.run([tokenizer.encode(t.text).ids for t in texts], variant=variant, dense=dense)
+    measured = {
+        name: sum(part.measured_s for part in parts) for name, parts in (("plain", p.plain), ("round", p.round))
+    }
+    c = measured["round"] / measured["plain"]
+    return {
+        "bandwidth_bytes_s": p.bandwidth,
+        "timing_overhead": p.overhead,
+        "kernel_variant": p.facts["kernel_variant"],
+        "dense_dtype": p.facts["dense_dtype"],
+        "threads": p.facts["threads"],
+        "cpu_share": p.cpu_share,
+        "warnings": [] if p.cpu_share >= profile.CLEAN else [BUSY.format(p.cpu_share)],
+        "plain": _pass(p.plain, p.bandwidth),
+        "round": _pass(p.round, p.bandwidth),
+        "phases": {name: _pass(parts, p.bandwidth) for name, parts in p.phases.items()},
+        "c": {
+            "measured": c,
+            "bytes": c_of(p.plain, p.round, p.bandwidth, bytes_alone=True),
+            "both_roofs": c_of(p.plain, p.round, p.bandwidth),
+            "error": c_of(p.plain, p.round, p.bandwidth) / c - 1,
+        },
+        "step_error": pass_s(p.plain, p.bandwidth) / measured["plain"] - 1,
+        "round_error": pass_s(p.round, p.bandwidth) / measured["round"] - 1,
+    }
+
+
+def _pass(parts: "list[Component]", bandwidth: float) -> dict:
+    from labkit.roofline.cost import largest_residual, pass_s
+
+    worst = largest_residual(parts, bandwidth)
+    return {
+        "parts": [
+            {
+                "name": p.name,
+                "measured_s": p.measured_s,
+                "bytes": p.bytes_read,
+                "by_bytes_s": p.memory_s(bandwidth),
+                "by_arithmetic_s": p.cached_s,
+                "predicted_s": p.predicted_s(bandwidth),
+                "bound": p.bound(bandwidth),
+                "residual_s": p.measured_s - p.predicted_s(bandwidth),
+            }
+            for p in parts
+        ],
+        "measured_s": sum(p.measured_s for p in parts),
+        "by_bytes_s": pass_s(parts, bandwidth, bytes_alone=True),
+        "predicted_s": pass_s(parts, bandwidth),
+        "largest_residual": worst.name,
+    }
+
+
+def table(result: dict) -> str:
+    """The document for people, microseconds."""
+    lines = []
+    for title, one in (("plain step", result["plain"]), ("round of 3 drafts and a verify", result["round"])):
+        lines += _rows(title, one)
+    c = result["c"]
+    return "\n".join(
+        [
+            *lines,
+            f"c: measured {c['measured']:.2f}, by bytes {c['bytes']:.2f}, "
+            f"by both roofs {c['both_roofs']:.2f} ({c['error']:+.1%})",
+            f"error of the prediction: plain step {result['step_error']:+.1%}, round {result['round_error']:+.1%}",
+            f"kernels {result['kernel_variant']}, dense {result['dense_dtype']}, {result['threads']} thread(s); "
+            f"reading alone {result['bandwidth_bytes_s'] / 1e9:.1f} GB/s; "
+            f"timing adds {result['timing_overhead']:+.1%} to a step",
+            *(f"warning: {w}" for w in result["warnings"]),
+        ]
+    )
+
+
+def _rows(title: str, one: dict) -> list[str]:
+    out = [
+        f"{title:31s} {'measured us':>11s} {'KB':>8s} {'by bytes':>9s} {'by arithm.':>10s} {'predicted':>9s} "
+        f"{'residual':>9s}"
+    ]
+    for p in sorted(one["parts"], key=lambda p: -p["measured_s"]):
+        out.append(
+            f"  {p['name'].replace('_', ' '):29s} {p['measured_s'] * 1e6:11.1f} {p['bytes'] / 1e3:8.0f} "
+            f"{p['by_bytes_s'] * 1e6:9.1f} {p['by_arithmetic_s'] * 1e6:10.1f} {p['predicted_s'] * 1e6:9.1f} "
+            f"{p['residual_s'] * 1e6:+9.1f}"
+        )
+    total = sum(p["bytes"] for p in one["parts"])
+    out.append(
+        f"  {'sum':29s} {one['measured_s'] * 1e6:11.1f} {total / 1e3:8.0f} {one['by_bytes_s'] * 1e6:9.1f} {'':10s} "
+        f"{one['predicted_s'] * 1e6:9.1f} {(one['measured_s'] - one['predicted_s']) * 1e6:+9.1f}"
+    )
+    out += [f"  largest residual: {one['largest_residual'].replace('_', ' ')}", ""]
+    return out

@@ -1,0 +1,50 @@
+"""`labkit profile` on the real engine: parts beside predictions, sums that agree, a word when the core was shared."""
+
+import json
+import shutil
+
+import pytest
+
+from labkit.cli import main
+from labkit.cli import profile as command
+
+pytestmark = pytest.mark.skipif(
+    not (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")), reason="no C compiler"
+)
+
+
+@pytest.fixture(scope="module")
+def document():
+    return command.measure(2, seed=3)
+
+
+def test_every_part_has_both_roofs_and_a_residual(document):
+    for name in ("plain", "round"):
+        one = document[name]
+        assert {"experts", "head", "kda_projections", "kda_state", "mlp", "router"} <= {p["name"] for p in one["parts"]}
+        for p in one["parts"]:
+            assert p["predicted_s"] == max(p["by_bytes_s"], p["by_arithmetic_s"])
+            assert p["residual_s"] == pytest.approx(p["measured_s"] - p["predicted_s"])
+        assert one["measured_s"] == pytest.approx(sum(p["measured_s"] for p in one["parts"]))
+        worst = max(one["parts"], key=lambda p: abs(p["residual_s"]))
+        assert one["largest_residual"] == worst["name"]
+
+
+def test_a_round_is_its_phases(document):
+    phases = [v for k, v in document["phases"].items() if k != "plain"]
+    assert len(phases) == 4
+    assert document["round"]["measured_s"] == pytest.approx(sum(p["measured_s"] for p in phases))
+    assert document["c"]["measured"] == pytest.approx(document["round"]["measured_s"] / document["plain"]["measured_s"])
+    assert 1.7 < document["c"]["bytes"] < 2.2  # bytes alone do not depend on this machine's speed
+
+
+def test_the_table_names_the_largest_residual(document):
+    text = command.table(document)
+    assert text.count("largest residual: ") == 2 and "prediction error" in text
+    assert bool(document["warnings"]) == (document["cpu_share"] < 0.97)
+    json.dumps(document)
+
+
+def test_bad_counts_are_bad_input(capsys):
+    assert main(["profile", "--prompts", "0"]) == 2
+    assert "prompts" in capsys.readouterr().err

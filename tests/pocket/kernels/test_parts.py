@@ -1,0 +1,79 @@
+"""The engine times its own parts: off unless asked, nothing lost, nothing counted twice, the text unchanged."""
+
+import pytest
+
+from labkit.pocket.engine import Sampling
+from labkit.pocket.layout import PARTS
+
+GREEDY = Sampling(temperature=0, max_new_tokens=33, ignore_eos=True)
+MTP = {"moe_runner_backend": "jit", "fp8_lm_head": True, "speculative_algorithm": "NEXTN"}
+PLAIN = {"moe_runner_backend": "jit", "fp8_lm_head": True}
+
+
+def timed(engine, ids):
+    engine.time_parts(True)
+    generation = engine.start(ids, GREEDY)
+    stats = generation.join(60)
+    engine.time_parts(False)
+    return generation.poll(), stats, engine.part_times()
+
+
+@pytest.mark.parametrize("options", [PLAIN, MTP, {**MTP, "threads": 2}])
+def test_parts_add_up_to_the_request(engines, prompts, options):
+    engine = engines(**options)
+    want = engine.start(prompts[0], GREEDY)
+    want.join(60)
+    text, stats, phases = timed(engine, prompts[0])
+    assert text == want.poll()
+    spent = sum(sum(p["seconds"].values()) for p in phases.values())
+    assert spent == pytest.approx(stats.prefill_s + stats.decode_s, rel=0.02)
+    passes = phases["verify" if stats.verify_ct else "plain"]["passes"]
+    assert passes == (stats.verify_ct or 32)
+    assert all(set(p["seconds"]) == set(PARTS) for p in phases.values())
+
+
+def test_phases_say_what_was_read(engines, prompts):
+    _, _, plain = timed(engines(**PLAIN), prompts[0])
+    assert plain["plain"]["experts"] == 80 * 32 and plain["plain"]["tokens"] == 32
+    past = len(prompts[0])
+    assert plain["plain"]["positions"] == 2 * sum(past + i + 1 for i in range(32))
+    _, stats, drafted = timed(engines(**MTP), prompts[0])
+    assert {"verify", "draft 1", "draft 2", "draft 3"} <= set(drafted)
+    assert all(drafted[f"draft {i}"]["passes"] == stats.verify_ct for i in (1, 2, 3))
+    assert 80 <= drafted["verify"]["experts"] / stats.verify_ct <= 240
+    assert drafted["draft 2"]["seconds"]["kda_state"] == 0 < drafted["draft 2"]["seconds"]["head"]
+
+
+def test_off_it_counts_no_time(engines, prompts):
+    engine = engines(**PLAIN)
+    _, _, before = timed(engine, prompts[0])
+    engine.start(prompts[0], GREEDY).join(60)
+    assert {k: v["seconds"] for k, v in engine.part_times().items()} == {k: v["seconds"] for k, v in before.items()}
+
+
+def test_bytes_by_part_are_the_engines_own_account(engines):
+    engine = engines(**MTP)
+    bytes_, facts = engine.part_bytes(), engine.describe()
+    assert sum(bytes_["step"].values()) + 80 * bytes_["one"]["expert"] == facts["bytes_per_step"]
+    assert sum(bytes_["draft"].values()) + 8 * bytes_["one"]["expert"] == facts["draft_step_bytes"]
+
+
+@pytest.mark.parametrize(
+    ("piece", "parts"),
+    [
+        ("kda", {"kda_projections", "kda_input", "kda_state"}),
+        ("mla", {"mla_projections", "mla_attention"}),
+        ("dense", {"mlp"}),
+        ("moe", {"router", "mlp", "experts"}),
+        ("mix", {"nextn_mix"}),
+        ("head", {"head", "sampling"}),
+    ],
+)
+def test_a_piece_runs_its_parts_and_no_others(engines, piece, parts):
+    engine = engines(**MTP)
+    for tokens in (1, 4):
+        found = engine.piece(piece, tokens, 100, 3)
+        assert found["passes"] == 3 and found["tokens"] == 3 * tokens
+        busy = {p for p, s in found["seconds"].items() if s > 0}
+        assert parts <= busy <= parts | {"rest", "sampling"}
+        assert found["experts"] == (24 if piece == "moe" else 0)  # equal tokens share their eight
