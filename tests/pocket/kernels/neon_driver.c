@@ -11,21 +11,22 @@ static void one_kernel(void) {
     int32_t head[5];    // kind, rows, k, m, bytes of weights; see the table below
     read_all(head, sizeof head);
     const int kind = head[0], rows = head[1], k = head[2], m = head[3];
+    const bool int8 = kind == 11, dense = kind < 5 || int8;
     uint8_t *w = calloc(1, head[4] + 65536);
     float *scale = malloc(rows * (size_t)(k + 1) * 4 + 64), *x = malloc((size_t)m * k * 4), *y = malloc((size_t)m * (rows + k) * 4);
     int8_t *q = malloc((size_t)m * k);
     float *s = malloc((size_t)m * k);
     int32_t *b = malloc((size_t)m * k);
     read_all(w, head[4]);
-    if (kind < 5) read_all(scale, (size_t)rows * 4 * 6);
+    if (dense) read_all(scale, (size_t)rows * 4 * 6);
     read_all(x, (size_t)m * k * 4);
-    for (int i = 0; kind < 4 && i < m * k; i++) x[i] *= FP8_X;
-    if (kind < 5) inspect_gemv(kind, w, scale, rows / TILE, k, x, k, y, rows, m);
+    for (int i = 0; (kind < 4 || int8) && i < m * k; i++) x[i] *= FP8_X;
+    if (dense) inspect_gemv(int8 ? 5 : kind, w, scale, rows / TILE, k, x, k, y, rows, m);
     else if (kind == 8) inspect_exp(x, y, k);
-    else for (int i = 0; i < m; i++) quantise(x + i * k, q + i * k, s + i * (k / 32), b + i * (k / 32), k);
-    // 5, 6: jit experts; 7: rounding to int8; 8: exp; 9, 10: generic experts
+    else for (int i = 0; i < m; i++) quantise_fp4(x + i * k, q + i * k, s + i * (k / 32), b + i * (k / 32), k);
+    // 5, 6: jit experts; 7: rounding to int8; 8: exp; 9, 10: generic experts; 11: dense INT8
     moe_gemv *const experts[] = {[5] = jit_gate_up, jit_down, [9] = generic_gate_up, generic_down, [11] = NULL};
-    if (kind > 4 && experts[kind]) experts[kind](w, rows, k, 0, rows, q, s, b, y, rows, m, w);
+    if (!dense && experts[kind]) experts[kind](w, rows, k, 0, rows, q, s, b, y, rows, m, w);
     if (kind == 7) fwrite(q, 1, (size_t)m * k, stdout);
     else fwrite(y, 4, kind == 8 ? (size_t)k : (size_t)m * rows, stdout);
 }

@@ -75,19 +75,20 @@ def kernel(program):
         scales = np.zeros(rows * 6, np.float32)
         scales[: scale.size] = scale.ravel()
         head = np.array([kind, rows, x.shape[1], len(x), len(weights)], np.int32)
-        data = head.tobytes() + weights + (scales.tobytes() if kind < 5 else b"") + x.astype(np.float32).tobytes()
+        data = head.tobytes() + weights + (scales.tobytes() if kind < 5 or kind == 11 else b"") + x.astype(np.float32).tobytes()
         return np.frombuffer(program(data), dtype)
 
     return run
 
 
-@pytest.mark.parametrize("kind", range(5))
-def test_dense(kernel, kind):
-    packed, scale, weight = gemv.make(kind, 144, 384, seed=9)
+@pytest.mark.parametrize("what", gemv.KINDS)
+def test_dense(kernel, what):
+    packed, scale, weight = gemv.make(what, 144, 384, 9, "neon")
+    kind = 11 if what == gemv.INT8 else what
     x = np.random.default_rng(1).standard_normal((6, 384)).astype(np.float32)
     got = kernel(kind, 144, packed, scale, x).reshape(6, 144)
     size = np.abs(x).astype(np.float64) @ np.abs(weight).T
-    assert np.max(np.abs(got - x.astype(np.float64) @ weight.T) / size) < 3e-6
+    assert np.max(np.abs(got - gemv.seen(x, what, "neon") @ weight.T) / size) < 3e-6
     alone = np.concatenate([kernel(kind, 144, packed, scale, x[i : i + 1]) for i in range(6)]).reshape(6, 144)
     for m in range(2, 7):
         assert np.array_equal(kernel(kind, 144, packed, scale, x[:m]).reshape(m, 144), alone[:m])
@@ -152,7 +153,7 @@ class ArmModel:
     """The shipped model, packed once (one copy) into a file, and the driver that runs it."""
 
     def __init__(self, program, folder: Path, **options):
-        self.options = Options(context_length=512, **options)
+        self.options = Options(context_length=512, **{"dense_dtype": build.FASTEST_DENSE["neon"], **options})
         weights = loader.load(SHIPPED_WEIGHTS)
         self.config, self.jit = weights.config, self.options.runs_jit
         with pytest.MonkeyPatch.context() as patch:
@@ -175,7 +176,7 @@ class ArmModel:
         return np.frombuffer(self._run(ids, chunk, b""), np.float32).reshape(len(ids), -1)
 
     def answer(self, ids: list[int], sampling: Sampling) -> tuple[list[int], binding.RequestStruct]:
-        request = binding.Request(ids, sampling, (), sampling.max_new_tokens, 0)
+        request = binding.Request(ids, sampling, (), sampling.max_new_tokens, 0, None, None)
         out = self._run(ids, 0, bytes(request.struct))
         size = c.sizeof(binding.RequestStruct)
         return np.frombuffer(out[size:], np.int32).tolist(), binding.RequestStruct.from_buffer_copy(out[:size])
@@ -235,8 +236,8 @@ def test_speculation(arm, engines, prompts):
 @pytest.mark.slow
 @pytest.mark.parametrize("other", [{"moe_runner_backend": "generic"}, {"threads": 2}, {"dense_dtype": "bf16"}])
 def test_settings_that_promise_the_same_bits(arm, prompts, other):
-    ids = prompts[1][:12]
-    assert np.array_equal(arm(**{**JIT, **other}).logits(ids, 4), arm(**JIT).logits(ids, 4))
+    ids, base = prompts[1][:12], {**JIT, "dense_dtype": "fp8"}
+    assert np.array_equal(arm(**{**base, **other}).logits(ids, 4), arm(**base).logits(ids, 4))
 
 
 @pytest.mark.slow
