@@ -75,7 +75,8 @@ def kernel(program):
         scales = np.zeros(rows * 6, np.float32)
         scales[: scale.size] = scale.ravel()
         head = np.array([kind, rows, x.shape[1], len(x), len(weights)], np.int32)
-        data = head.tobytes() + weights + (scales.tobytes() if kind < 5 or kind == 11 else b"") + x.astype(np.float32).tobytes()
+        scales = scales.tobytes() if kind < 5 or kind == 11 else b""
+        data = head.tobytes() + weights + scales + x.astype(np.float32).tobytes()
         return np.frombuffer(program(data), dtype)
 
     return run
