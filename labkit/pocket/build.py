@@ -52,17 +52,17 @@ class Kernels:
     moe_library: ctypes.CDLL
 
 
-def cpu_flags() -> set[str]:
+def _cpuinfo(*keys: str) -> set[str]:
+    """Words that /proc/cpuinfo gives under these keys; none where there is no such file."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         return set()
-    return {
-        word
-        for line in text.splitlines()
-        if line.startswith(("flags", "Features"))
-        for word in line.split(":", 1)[1].split()
-    }
+    return {word for line in text.splitlines() if line.startswith(keys) for word in line.split(":", 1)[1].split()}
+
+
+def cpu_flags() -> set[str]:
+    return _cpuinfo("flags", "Features")
 
 
 def available_variants() -> list[str]:
@@ -70,7 +70,11 @@ def available_variants() -> list[str]:
     flags, found = cpu_flags(), []
     if platform.machine() in ("x86_64", "AMD64"):
         if {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"} <= flags:
-            found += ["avx512bf16", "avx512"] if "avx512_bf16" in flags else ["avx512"]
+            found.append("avx512")
+        if found and "avx512_bf16" in flags:
+            # Measured, four tokens: pairs run at 100 GMAC/s on a Zen 4, over twice FP32's rate, but at 34 on an Intel
+            # Xeon of 2023, where INT8 (avx512) decodes a tenth faster.
+            found.insert(0 if "AuthenticAMD" in _cpuinfo("vendor_id") else 1, "avx512bf16")
         if {"avx2", "fma"} <= flags:
             found.append("avx2")
     elif platform.machine() in ("aarch64", "arm64") and ("asimddp" in flags or sys.platform == "darwin"):

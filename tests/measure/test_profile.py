@@ -40,7 +40,7 @@ def test_a_round_is_its_phases(document):
 
 def test_the_table_names_the_largest_residual(document):
     text = command.table(document)
-    assert text.count("largest residual: ") == 2 and "prediction error" in text
+    assert text.count("largest residual: ") == 2 and "error of the prediction" in text
     assert bool(document["warnings"]) == (document["cpu_share"] < 0.97)
     json.dumps(document)
 

@@ -118,9 +118,20 @@ def test_variant_that_this_machine_lacks():
 
 
 @pytest.mark.parametrize(
+    ("vendor", "first"), [("AuthenticAMD", ["avx512bf16", "avx512"]), ("GenuineIntel", ["avx512", "avx512bf16"])]
+)
+def test_bfloat16_pairs_come_first_where_they_are_fast(monkeypatch, vendor, first):
+    flags = {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni", "avx512_bf16", "avx2", "fma"}
+    monkeypatch.setattr(build, "_cpuinfo", lambda *keys: {vendor} if keys == ("vendor_id",) else flags)
+    monkeypatch.setattr(build.platform, "machine", lambda: "x86_64")
+    assert build.available_variants() == [*first, "avx2", "portable"]
+
+
+@pytest.mark.parametrize(
     ("variant", "flags"),
     [
         ("avx512", "x86"),
+        ("avx512bf16", "x86"),
         pytest.param("avx2", "x86", marks=pytest.mark.slow),
         pytest.param("portable", "any", marks=pytest.mark.slow),
     ],
