@@ -272,7 +272,7 @@ def _impossible(side: Side) -> list[Check]:
     if side.floor_s is None or side.drafts:
         return []
     tpot = float(np.median([r["tpot_s"] for r in side.good]))
-    name, asked = f"{side.name}: byte floor", f"at least {side.floor_s * 1e3:.3f} ms a token"
+    name, asked = f"{side.name}: byte floor", f"at least {side.floor_s * 1e3:.3f} ms per token"
     seen, where = f"{tpot * 1e3:.3f} ms", "TPOT, bytes of a step over bandwidth"
     if tpot >= side.floor_s:
         return [Check(name, asked, seen, where, PASS)]

@@ -65,7 +65,7 @@ def _round(look) -> None:
     cycle = look.cycle
     if cycle is None:
         return
-    distinct = f" ({cycle.verify.distinct_experts:.1f} distinct experts a layer)" if look.shape.experts else ""
+    distinct = f" ({cycle.verify.distinct_experts:.1f} distinct experts per layer)" if look.shape.experts else ""
     print(
         f"\nRound of {cycle.drafts} drafts ◇ derived: {cycle.total_bytes / 1e6:.1f} MB = verify "
         f"{cycle.verify.total_bytes / 1e6:.1f}{distinct} + {cycle.drafts} x draft {cycle.draft.total_bytes / 1e6:.1f}; "
@@ -77,8 +77,8 @@ def _room(room) -> None:
     if room is None:
         print("\nMemory: this machine's is not known")
         return
-    read = f"{room.read_bytes / 1e9:.2f} GB read a step"
-    print(f"\nTo be held for {room.batch} x {room.context:,} tokens ◇ derived ({read})")
+    read = f"{room.read_bytes / 1e9:.2f} GB read per step"
+    print(f"\nTo be held in memory for {room.batch} x {room.context:,} tokens ◇ derived ({read})")
     for name, size in room.parts:
         print(f"  {name:28} {size / 1e9:11.3f} GB")
     print(f"  {room.sentence()}\n  usable: {room.how}")

@@ -18,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--count", default=4, help="distinct prompts (default 4)")
     parser.add_argument("--warmup", default=2, help="requests before the first measured one (default 2)")
     parser.add_argument("--prompt-tokens", help="exact prompt length; needs the model's tokenizer")
-    parser.add_argument("--output-tokens", default=192, help="exact output length (default 192); 0: the model stops")
+    parser.add_argument("--output-tokens", default=192, help="exact output length (default 192); 0: generate until EOS")
     parser.add_argument("--seed", default=1, help="seed of the prompts (default 1)")
     parser.add_argument("--tokenizer", help="tokenizer.json or model folder (default: the server's, where readable)")
     parser.add_argument("--api-key-env", metavar="NAME", help="environment variable that holds the server's key")

@@ -3,7 +3,7 @@
 import argparse
 import json
 
-HELP = "what one decode step reads and what must be held: two accounts, a floor, whether it fits"
+HELP = "what one decode step reads and what must be held: two byte accounts, a lower bound, whether it fits"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,9 +18,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--experts", metavar="FORMAT", help="format of the routed experts, e.g. mxfp4, int4-g128, bf16")
     parser.add_argument("--dense", metavar="FORMAT", help="format of the dense projections, e.g. fp8-block128, bf16")
     parser.add_argument("--kv", metavar="FORMAT", help="format of the KV cache, e.g. bf16, fp8-tensor")
-    parser.add_argument("--positions", type=int, default=1, help="positions computed at once: 1 plain, m a verify step")
+    parser.add_argument("--positions", type=int, default=1, help="positions per step: 1 plain, m for a verify step")
     parser.add_argument("--drafts", type=int, help="also the bytes of a draft-and-verify round with this many drafts")
-    parser.add_argument("--tpot-ms", type=float, help="a TPOT, to see the bandwidth and utilisation it means")
+    parser.add_argument("--tpot-ms", type=float, help="a TPOT, to see the bandwidth and utilisation that it implies")
     parser.add_argument("--sensitivity", action="store_true", help="how the floor moves with each of its inputs")
     parser.add_argument("--no-headers", action="store_true", help="do not read the weight files' headers")
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from labkit.checks import Check
     from labkit.checks.causes import Cause
 
-HELP = "is each option in effect on a running server: asked, seen, where, verdict"
+HELP = "verify that requested options are in effect on a running server"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--expect",
         required=True,
-        help="what should be on: words for arms of the ladder (a wrong one lists them), or drafting (any)",
+        help="options that should be in effect: names of the ladder's arms (a wrong one lists them), or drafting (any)",
     )
     parser.add_argument("--log", help="the server's log file, for options that only a log proves")
     parser.add_argument(
@@ -25,13 +25,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a variable the server was started with; may be given several times",
+        help="an environment variable that the server was started with; may be repeated",
     )
-    parser.add_argument("--draft", metavar="STEPS,TOPK,TOKENS", help="what was asked of drafting (default 3,1,4)")
-    parser.add_argument("--requests", default=3, help="short probing generations; 0 sends none (default 3)")
-    parser.add_argument("--temperature", help="also ask one prompt with several seeds: does this temperature apply?")
+    parser.add_argument("--draft", metavar="STEPS,TOPK,TOKENS", help="the requested drafting (default 3,1,4)")
+    parser.add_argument("--requests", default=3, help="short probe requests; 0: none (default 3)")
+    parser.add_argument("--temperature", help="also verify that this temperature applies (several seeds)")
     parser.add_argument(
-        "--against", metavar="URL", help="the same server one step before: also check that this one pays"
+        "--against", metavar="URL", help="the same server without the last change: also verify that the change pays"
     )
     parser.add_argument("--repeats", default=5, help="with --against: measured passes, arms alternating (default 5)")
     parser.add_argument("--api-key-env", help="NAME of the variable that holds the server's API key")

@@ -8,11 +8,11 @@ HELP = "compare two recorded runs; refuses unequal conditions and says which dif
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run_a", metavar="RUN_A", help="run directory: the one compared against")
-    parser.add_argument("run_b", metavar="RUN_B", help="run directory: the one judged")
+    parser.add_argument("run_a", metavar="RUN_A", help="run directory: the reference")
+    parser.add_argument("run_b", metavar="RUN_B", help="run directory: the run to compare with it")
     parser.add_argument("--arm", metavar="A[:B]", help="which arms (default: every name that both have)")
-    parser.add_argument("--anyway", action="store_true", help="compare all the same; what differs is still named")
-    parser.add_argument("--fail-if-slower", metavar="5%", help="exit 1 when B's median TPOT is slower by more")
+    parser.add_argument("--anyway", action="store_true", help="compare despite different conditions, naming them")
+    parser.add_argument("--fail-if-slower", metavar="5%", help="exit code 1 if B's median TPOT is higher by more")
 
 
 def main(args: argparse.Namespace) -> int:

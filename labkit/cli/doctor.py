@@ -4,14 +4,14 @@ import json
 import sys
 from dataclasses import asdict
 
-HELP = "this machine, its engines, the memory bandwidth it sustains, and what is missing with what that costs"
+HELP = "this machine, its engines, its sustained memory bandwidth, and what is missing and why it matters"
 
 
 def add_arguments(parser) -> None:
     """--fresh measures the bandwidth again, and the better of this figure and today's is kept and shown."""
-    parser.add_argument("--threads", type=int, default=1, help="threads that read (default 1, as the pocket engine)")
+    parser.add_argument("--threads", type=int, default=1, help="reader threads (default 1, as for the pocket engine)")
     parser.add_argument(
-        "--all-threads", action="store_true", help="also by every thread count (powers of two, then all)"
+        "--all-threads", action="store_true", help="also with every thread count (powers of two, then all)"
     )
     parser.add_argument("--yaml", action="store_true", help="print an entry for your catalog/*.yaml instead")
     parser.add_argument("--context", type=int, default=32768, help="tokens for `fits` (default: 32768)")

@@ -3,7 +3,7 @@
 import argparse
 import json
 
-HELP = "every published derived number beside what the lab computes from the catalog"
+HELP = "compare every published derived number with what the lab computes from the catalog"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def main(args: argparse.Namespace) -> int:
 
     rows = [f for f in facts() if not args.only or args.only.lower() in f.name.lower()]
     if not rows:
-        raise BadInput("only", args.only, "a word from a row's name (see labkit facts)")
+        raise BadInput("only", args.only, "part of a row's name (see labkit facts)")
     influences = _sensitivities() if args.sensitivity else None
     if args.json:
         document = {"facts": [f.as_dict() for f in rows]} | ({"sensitivity": influences} if influences else {})

@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from labkit.measure.results import Arm
     from labkit.params import Params
 
-HELP = "measure the arms of a ladder and say what each brings"
+HELP = "measure the arms of a ladder and report what each gains"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--params", default=None, metavar="YAML", help="parameters (default: the pocket engine)")
     parser.add_argument("--gguf", metavar="FILE", help="llama.cpp's ladder on this model (instead of -f)")
-    parser.add_argument("--workload", help="load to measure with")
+    parser.add_argument("--workload", help="workload to measure with")
     parser.add_argument("--count", help="distinct prompts")
     parser.add_argument("--repeats", help="measured passes over the prompts")
     parser.add_argument("--prompt-tokens", help="exact prompt length")
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", help="seed of the prompts")
     parser.add_argument("--arms", help="comma-separated subset (default: all that are not broken on purpose)")
     parser.add_argument("--out", help="parent of the run's directory (default: outputs)")
-    parser.add_argument("--resume", metavar="RUN", help="go on with a run that was cut short, with its own parameters")
+    parser.add_argument("--resume", metavar="RUN", help="continue an interrupted run with its own parameters")
 
 
 def main(args: argparse.Namespace) -> int:
@@ -142,7 +142,7 @@ def lines(arms: list[dict]) -> list[str]:
     out = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
     first = arms[0]["tpot_s"]
     out.append(
-        f"TPOT, a: measured ({first['repeats']} repeats, {first['count']} requests an arm); "
+        f"TPOT, a: measured ({first['repeats']} repeats, {first['count']} requests per arm); "
         "MB/step: derived from the model's config; GB/s, c: derived from both"
     )
     out += [f"warning: {r['arm']}: {w}" for r in arms for w in r["warnings"]]

@@ -11,15 +11,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="names or numbers; none means all")
     parser.add_argument("-f", "--params", help="a YAML file of parameters, such as params/pocket.yaml")
     parser.add_argument(
-        "-p", "--set", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="one more parameter"
+        "-p", "--set", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="set one parameter"
     )
     parser.add_argument("--folder", default="notebooks", help="where the notebooks are")
-    parser.add_argument("--timeout", type=int, default=3600, help="seconds that one cell may take")
+    parser.add_argument("--timeout", type=int, default=3600, help="time limit per cell, in seconds")
     wait = parser.add_mutually_exclusive_group()
     wait.add_argument(
-        "--wait", type=float, default=3600, metavar="S", help="wait this long where another run measures (default 3600)"
+        "--wait", type=float, default=3600, metavar="S", help="how long to wait for another run (default 3600)"
     )
-    wait.add_argument("--no-wait", dest="wait", action="store_const", const=0.0, help="refuse then, in one line")
+    wait.add_argument("--no-wait", dest="wait", action="store_const", const=0.0, help="fail at once instead")
 
 
 def main(args: argparse.Namespace) -> int:

@@ -3,7 +3,7 @@
 import argparse
 import json
 
-HELP = "do the checks catch every injected fault, and stay silent on sound servers"
+HELP = "verify that the checks catch every injected fault and pass on sound servers"
 
 
 ALLOWED = 1  # false alarms

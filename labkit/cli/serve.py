@@ -2,7 +2,7 @@
 
 import os
 
-HELP = "run the pocket engine: a small real model behind SGLang's HTTP face"
+HELP = "run the pocket engine: a small real model behind SGLang's HTTP interface"
 
 
 def add_arguments(parser) -> None:

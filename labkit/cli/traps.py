@@ -3,7 +3,7 @@
 import argparse
 import json
 
-HELP = "every silent failure that the lab knows: how it shows, what catches it, and its test"
+HELP = "the silent failures that the lab knows: symptom, the check that catches it, and its test"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

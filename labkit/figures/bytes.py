@@ -67,7 +67,7 @@ def against_context(accounts: Sequence[Account], crossover: float | None, bandwi
     figure = new(
         "Context: the KV grows, the weights do not",
         x="tokens of context",
-        y=f"ms a step at least, at {bandwidth.quantity('g')}",
+        y=f"lower bound, ms per step, at {bandwidth.quantity('g')}",
         height=420,
         alt=f"At {here} tokens the KV is {_share(accounts, here):.0%} of the step's bytes. "
         + (f"KV equals the weights at {crossover:,.0f} tokens." if crossover else "KV never equals the weights here."),
@@ -132,12 +132,12 @@ def against_window(
     one = verifies[0].total_bytes
     chosen = next(a for a in verifies if a.tokens == here)
     touched = (
-        f"{chosen.distinct_experts:.1f} distinct experts of {experts} in a layer" if experts else "all weights once"
+        f"{chosen.distinct_experts:.1f} distinct experts of {experts} per layer" if experts else "all weights once"
     )
     figure = new(
         "Window: more positions, more experts" if experts else "Window: more positions, hardly more bytes",
         x="positions computed together",
-        y="times one position",
+        y="relative to one position",
         height=420,
         alt=f"{here} positions touch {touched}; the step then reads {chosen.total_bytes / one:.2f} times the bytes of "
         "a plain one.",
@@ -188,7 +188,7 @@ def held(room: Capacity) -> go.Figure:
             hovertemplate=f"{name}: {size / 1e9:.3f} GB<extra>◇ derived</extra>",
         )
     figure.add_bar(
-        y=["read a step"],
+        y=["read per step"],
         x=[room.read_bytes / 1e9],
         orientation="h",
         name=tier_name("read by one step", DERIVED),
@@ -211,7 +211,7 @@ def changes(rows: Sequence[tuple[str, Account]], bandwidth: Evidence) -> go.Figu
     base = rows[0][1].total_bytes
     figure = new(
         "What one change does to the floor",
-        x=f"ms a step at least, at {bandwidth.quantity('g')}",
+        x=f"lower bound, ms per step, at {bandwidth.quantity('g')}",
         height=120 + 34 * len(rows),
         alt="; ".join(f"{name}: {a.total_bytes / bandwidth.si * 1e3:.3g} ms" for name, a in rows) + ".",
     )
@@ -250,13 +250,13 @@ def batches(points: Sequence[BatchPoint], bandwidth: Evidence, ends: str = "") -
         x="sequences decoded together",
         y="tok/s at most, all sequences",
         height=380,
-        alt="; ".join(f"batch {p.batch}: at most {p.tokens_per_s:.0f} tokens a second" for p in points)
+        alt="; ".join(f"batch {p.batch}: at most {p.tokens_per_s:.0f} tokens per second" for p in points)
         + f". {points[0].label}.",
     )
     ideal = points[0].tokens_per_s / points[0].batch
     for name, ys, look in (
-        ("if nothing more were read", [p.batch * ideal for p in points], 4),
-        ("more experts, KV and state for each", [p.tokens_per_s for p in points], 0),
+        ("if no more bytes were read", [p.batch * ideal for p in points], 4),
+        ("more experts, KV and state per sequence", [p.tokens_per_s for p in points], 0),
     ):
         figure.add_scatter(
             x=[p.batch for p in points],
@@ -269,7 +269,7 @@ def batches(points: Sequence[BatchPoint], bandwidth: Evidence, ends: str = "") -
         )
     turn = next((p for p in points if p.bound == "compute"), None)
     if turn is not None:
-        _mark(figure, turn.batch, f"compute sets the pace from batch {turn.batch}", "right", log=True)
+        _mark(figure, turn.batch, f"compute-bound from batch {turn.batch}", "right", log=True)
     if ends:
         _mark(figure, points[-1].batch, ends, "right", log=True)
     figure.update_xaxes(type="log", tickvals=[p.batch for p in points])
@@ -281,15 +281,15 @@ def split(curve: Sequence[Split], stated: float, gain: float) -> go.Figure:
     """The same gain as fewer bytes times more bandwidth, over the c that one assumes."""
     at = min(curve, key=lambda s: abs(s.c - stated))
     figure = new(
-        f"One gain of x{gain:.2f}, told by different c",
+        f"One gain of x{gain:.2f}, split by an assumed c",
         x="assumed c (round over plain step, as bytes)",
         y="factor",
         height=380,
         alt=f"At c = {at.c:.2f} the gain of {gain:.2f} splits into {at.bytes_factor:.2f} by bytes and "
-        f"{at.bandwidth_factor:.2f} by bandwidth; every other c splits it otherwise, and the product stays.",
+        f"{at.bandwidth_factor:.2f} by bandwidth; any other c splits it differently; the product stays the same.",
     )
     for name, ys, look in (
-        ("fewer bytes a token", [s.bytes_factor for s in curve], 0),
+        ("fewer bytes per token", [s.bytes_factor for s in curve], 0),
         ("more bandwidth", [s.bandwidth_factor for s in curve], 1),
         ("their product", [s.bytes_factor * s.bandwidth_factor for s in curve], 2),
     ):
@@ -310,8 +310,8 @@ def tornado(influences: Sequence[Influence], centre: Evidence, swing: float) -> 
     """How far a prediction moves when one input moves by +-swing; bars from low to high, strongest on top."""
     value = centre.value
     figure = new(
-        f"What the floor hangs on: each input ±{swing:.0%}",
-        x=f"ms a step ({centre.badge()})",
+        f"What the lower bound depends on: each input ±{swing:.0%}",
+        x=f"ms per step ({centre.badge()})",
         height=340,
         alt="; ".join(f"{i.name}: {i.elasticity:+.2f} % for 1 %" for i in influences) + ".",
     )

@@ -93,7 +93,7 @@ def bandwidths(
     order = list(dict.fromkeys([*order, *(n for n, _ in arms)]))
     figure = new(
         title,
-        y="GB/s, bytes by account over time",
+        y="GB/s, counted bytes over time",
         alt="; ".join(f"{n} {e.to('GB/s').quantity('.3g')}" for n, e in arms)
         + f"; memory sustains {sustained.to('GB/s').quantity('.3g')}.",
     )
@@ -147,7 +147,7 @@ def parts(account: "Account") -> list[tuple[str, float, float, str]]:
     return [line for line in lines if line[1] + line[2] > 0]
 
 
-def bytes_treemap(account: "Account", *, title: str = "The step's bytes as areas") -> go.Figure:
+def bytes_treemap(account: "Account", *, title: str = "Bytes per step, by area") -> go.Figure:
     """The same account as a treemap; areas are bytes."""
     lines = parts(account)
     total = sum(p + s for _, p, s, _ in lines)
@@ -219,7 +219,7 @@ def roofline(
     return figure
 
 
-def ladder(arms: Sequence[Named], *, title: str = "The ladder: milliseconds a token, arm by arm") -> go.Figure:
+def ladder(arms: Sequence[Named], *, title: str = "The ladder: ms per token, arm by arm") -> go.Figure:
     """A waterfall of TPOT: the first arm's time, what each further arm took off (or added), and the last arm's time.
 
     arms: (name, measured TPOT) in order, at least one. The measured value of each arm has its interval on its step.

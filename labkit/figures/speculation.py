@@ -22,8 +22,8 @@ def ac_plane(
     """
     figure = new(
         title,
-        x="c: time of a round in plain steps",
-        y="a: tokens a verify step yields",
+        x="c: time per round, in plain steps",
+        y="a: tokens per verify step",
         height=460,
         alt="; ".join(f"{n}: a {a.value:.2f}, c {c.value:.2f}, S {a.value / c.value:.2f}" for n, a, c in points)
         + ("" if guess is None else f"; your guess: a {guess:g}")
@@ -123,7 +123,7 @@ def cost_by_tokens(
     """
     figure = new(
         title,
-        x="n: tokens verified in a round",
+        x="n: tokens verified per round",
         y="plain steps (c) or tokens (a)",
         alt="c by n: "
         + "; ".join(f"{n}: {c.value:.2f}" for n, c in measured)
@@ -204,7 +204,7 @@ def _said(predicted: Evidence | None, measured: Evidence | None) -> str:
 
 
 def experts(
-    rows: Sequence[tuple[int, Evidence, Evidence | None]], *, title: str = "Distinct experts in a layer"
+    rows: Sequence[tuple[int, Evidence, Evidence | None]], *, title: str = "Distinct experts per layer"
 ) -> go.Figure:
     """Distinct experts over positions in one step: expected for independent choices, and what the engine counted.
 

@@ -146,7 +146,7 @@ def _times(r: RequestResult) -> Iterable[Doubt]:
         far = max(1 / told / r.tpot_s, r.tpot_s * told) > CLOCKS_FAR
         if share > CLOCKS or far:
             kind = "clocks far apart" if far else "clocks disagree"
-            yield Doubt(kind, f"{r.tpot_s * 1e3:.3g} ms a token here, {1e3 / told:.3g} by the server's own clock")
+            yield Doubt(kind, f"{r.tpot_s * 1e3:.3g} ms per token here, {1e3 / told:.3g} by the server's own clock")
 
 
 def _speculation(r: RequestResult, asked: Asked) -> Iterable[Doubt]:

@@ -61,7 +61,7 @@ class BytesPanel:
         shares = self._shares()
         biggest = next(iter(shares))
         right = "Right, it is the longest." if said == biggest else f"The longest is {biggest}: {shares[biggest]:.0%}."
-        return f"You said {said}: {shares.get(said, 0):.0%} of the step. {right}"
+        return f"You chose {said}: {shares.get(said, 0):.0%} of the step. {right}"
 
     def _shares(self) -> dict[str, float]:
         """Every bar's share of the step, longest first."""
@@ -75,7 +75,7 @@ class BytesPanel:
         return [
             ("bytes of one step", a.evidence(), f"context {a.context:,} tokens"),
             ("largest part", biggest, f"{share:.0%} of the step"),
-            ("time at least", floor_s(a.evidence(), self.at.machine.bandwidth), f"on {self.at.machine.name}"),
+            ("lower bound on time", floor_s(a.evidence(), self.at.machine.bandwidth), f"on {self.at.machine.name}"),
         ]
 
     def accounts(self) -> None:
@@ -143,7 +143,7 @@ class BytesPanel:
         time = self.at.known_time()
         if time is None:
             return [("a time for these settings", "none is known", "give tpot_ms, or go back to the published setting")]
-        lines: Lines = [("time a token", time, time.source)]
+        lines: Lines = [("time per token", time, time.source)]
         works = []
         for name, step in (("simple", self.at.simple_step()), ("per tensor", self.at.account().evidence())):
             used = utilisation(step, time, self.at.machine.bandwidth)
@@ -155,7 +155,7 @@ class BytesPanel:
         try:
             compare_utilisation(*works)
         except BadInput as refusal:
-            lines.append(("one U over the other", "refused", str(refusal)))
+            lines.append(("ratio of the two U", "refused", str(refusal)))
         return lines
 
     def context(self) -> None:
@@ -170,9 +170,9 @@ class BytesPanel:
 
     def _context_lines(self) -> Lines:
         a, cross = self.at.account(), self.at.crossover()
-        kv = derived(a.kv_bytes, "B", "context * KV a token", (spec(a.context, "token", self.at.base.source),))
+        kv = derived(a.kv_bytes, "B", "context * KV per token", (spec(a.context, "token", self.at.base.source),))
         return [
-            ("KV read a step", kv, f"{a.kv_bytes / a.total_bytes:.1%} of the step"),
+            ("KV read per step", kv, f"{a.kv_bytes / a.total_bytes:.1%} of the step"),
             ("KV equals the weights at", f"{cross:,.0f} tokens" if cross else "no length", "◇ derived"),
         ]
 
@@ -188,7 +188,7 @@ class BytesPanel:
         m, verify = self.at.window, self.at.account(tokens=self.at.window)
         most = min(self.at.shape.experts, m * self.at.top_k)
         distinct = (
-            "distinct experts a layer",
+            "distinct experts per layer",
             f"{verify.distinct_experts:.1f} of {self.at.shape.experts}",
             f"◇ derived; {most} if none were chosen twice",
         )
@@ -203,7 +203,7 @@ class BytesPanel:
         if self.at.shape.nextn and m > 1:
             lines.append(
                 (
-                    "bytes of a round with its drafts",
+                    "bytes per round, drafts included",
                     f"{self.at.rounds()[m - 2].c:.2f} plain steps",
                     f"◇ derived; the accept length must exceed it, and cannot exceed {m}",
                 )
@@ -223,7 +223,7 @@ class BytesPanel:
         if room is None:
             return [("memory", "not known", f"of {self.at.machine.name}: add it to catalog/*.yaml")]
         base = (spec(room.context, "token", self.at.base.source),)
-        held = derived(room.held_bytes, "B", "weights + caches + state + the engine's own", base)
+        held = derived(room.held_bytes, "B", "weights + caches + state + the engine's own memory", base)
         read = derived(room.read_bytes, "B", "one plain step", base)
         return [
             ("to be held", held, room.sentence().partition(":")[0]),
@@ -267,7 +267,7 @@ class BytesPanel:
         if peak is None:
             lines.append(("compute roof", "not known", "the catalog has no peak of this machine"))
         else:
-            lines.append(("compute sets the pace from", f"batch {turn}" if turn else "no batch shown", peak[1]))
+            lines.append(("compute-bound from", f"batch {turn}" if turn else "no batch shown", peak[1]))
         if ends := self._ends():
             lines.append(("the curve stops", ends, "◇ derived"))
         return lines
@@ -344,9 +344,9 @@ class BytesPanel:
         lines: Lines = [
             ("1. bytes of a step", step, f"{config.name}, context {context:,}"),
             (
-                "2. time a token, at least",
+                "2. time per token, at least",
                 floor,
-                f"{machine.name}, {machine.bandwidth}: at most {1 / floor.value:.4g} tokens a second",
+                f"{machine.name}, {machine.bandwidth}: at most {1 / floor.value:.4g} tokens per second",
             ),
             ("3. KV equals the weights at", cross, "◇ derived"),
         ]
@@ -391,7 +391,7 @@ class BytesPanel:
             got.append(
                 (
                     f"U is {u:.0%}. Will better kernels save the other {1 - u:.0%}?",
-                    "U alone cannot say. It is an estimate of bytes over a time, held against a nominal figure; "
+                    "U alone cannot say. It is an estimate of bytes over a time, compared with a nominal figure; "
                     "memory does not sustain the nominal figure, and not all of the time is memory time.",
                 )
             )
@@ -402,9 +402,9 @@ class BytesPanel:
             return []
         answer = (
             f"About {four.distinct_experts:.1f}, not {4 * self.at.top_k}, if the choices are independent. "
-            "Neighbouring tokens may agree more; the engine can count."
+            "Neighbouring tokens may share more of them; the engine can count."
         )
-        return [("Four positions choose their experts. How many distinct ones does a layer read?", answer)]
+        return [("Four positions choose their experts. How many distinct experts does a layer read?", answer)]
 
     def summary(self) -> None:
         """The three numbers as plain text."""

@@ -45,14 +45,14 @@ class Choice:
                 "machine",
                 "machine",
                 "choice",
-                "Whose memory carries the bytes.",
+                "The machine whose memory bandwidth is used.",
                 choices=(*catalog.catalog().machines, "this"),
             ),
             Setting(
                 "context",
                 "context",
                 "int",
-                "Tokens whose KV a step reads.",
+                "Tokens whose KV is read per step.",
                 0,
                 self.longest,
                 max(1, self.longest // 256),
@@ -63,11 +63,11 @@ class Choice:
                 "top_k",
                 "top-k",
                 "int",
-                "Experts that each token chooses in a layer.",
+                "Experts per token and layer.",
                 min(1, self.shape.experts),
                 max(1, min(self.shape.experts, 4 * self.shape.top_k)),
             ),
-            Setting("window", "window", "int", "Positions that one step computes together.", 1, WINDOWS),
+            Setting("window", "window", "int", "Positions computed together in one step.", 1, WINDOWS),
         )
         # 0 stands for the model's own top-k: the parameters cell need not know the model.
         self.values = checked(

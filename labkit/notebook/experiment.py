@@ -32,7 +32,7 @@ WORKLOAD = Setting(
 )
 OUTPUT = Setting("output_tokens", "output tokens", "int", "Tokens that each request generates.", 16, 1024, 16)
 COUNT = Setting("count", "prompts", "int", "Distinct prompts; every arm and every repeat uses the same ones.", 1, 32)
-REPEATS = Setting("repeats", "repeats", "int", "Passes over the prompts; fewer than 3 give no honest interval.", 1, 20)
+REPEATS = Setting("repeats", "repeats", "int", "Passes over the prompts; fewer than 3 give no valid interval.", 1, 20)
 LOAD_SETTINGS = (WORKLOAD, OUTPUT, COUNT, REPEATS)
 
 
@@ -124,9 +124,9 @@ class Experiment:
     def impossible(self, results: Mapping[str, Result]) -> list[str]:
         """A sentence for each arm that was faster than its floor."""
         return [
-            f"{r.name}: TPOT is {r.tpot.value / floor.si:.2f} of its byte floor, which cannot be: the account counts"
-            " bytes that a cache gave or that nobody read, or the bandwidth was measured too low (`labkit doctor"
-            " --fresh` measures it again; then restart the kernel). Neither U nor the floor can be trusted here."
+            f"{r.name}: TPOT is {r.tpot.value / floor.si:.2f} of its byte floor, which is impossible: the account"
+            " counts bytes that came from a cache or were never read, or the bandwidth was measured too low (`labkit"
+            " doctor --fresh` measures it again; then restart the kernel). Neither U nor the floor can be trusted here."
             for r, floor in self.floors_of(results)
             if r.tpot.value < floor.si
         ]
@@ -246,8 +246,8 @@ def _apart(results: Mapping[str, Result]) -> list[str]:
         for first, last, name in spans[1:]:
             if first > until + 5:  # s; a single pass of one prompt has its arms right behind each other
                 out.append(
-                    f"{name} was measured {minutes(first - until)} after {', '.join(before)}, not in turns with it: the"
-                    " machine may have changed in between. Measure again lets them alternate."
+                    f"{name} was measured {minutes(first - until)} after {', '.join(before)}, not interleaved with it:"
+                    " the machine may have changed in between. Measure again interleaves them."
                 )
             until = max(until, last)
             before.append(name)

@@ -144,7 +144,7 @@ class Panel:
 
     def summary_text(self) -> str:
         if not any(r.used for r in self.results.values()):
-            return "Nothing measured yet: go up and press Run; this text then fills by itself."
+            return "Nothing measured yet: go up and press Run; this text is then filled in."
         notes = [f"note: {w}" for w in self.experiment.warnings(self.results)]
         notes += [f"record: {self.record}"] if self.record else []
         return "\n".join([words.plain(self.lines(), self.experiment.name), *notes])

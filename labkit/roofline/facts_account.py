@@ -44,7 +44,7 @@ def _parameters(model: catalog.Model) -> Iterator[Row]:
     )
     yield (
         "active parameters, Ling-3.0-flash",
-        derived(shape.active_parameters, "param", "dense tensors + 8 experts a layer + head", config),
+        derived(shape.active_parameters, "param", "dense tensors + 8 experts per layer + head", config),
     )
     yield "NEXTN layer parameters", derived(shape.nextn_parameters, "param", "sum of its tensors", config)
     wide = checkpoint_bytes(model.config, absorbed_as_read=True)
@@ -85,7 +85,7 @@ def _groups(model: catalog.Model) -> Iterator[Row]:
     yield "KDA state, read and written", derived(account.state_bytes, "B", "2 * state in FP32", config)
     for thousands in (32, 256):
         read = per_tensor(model.config, context=thousands * 1024).kv_bytes
-        yield f"KV at {thousands}K", derived(read, "B", "context * KV a token", config)
+        yield f"KV at {thousands}K", derived(read, "B", "context * KV per token", config)
 
 
 def _bandwidth(model: catalog.Model, nominal: Evidence, step: Account) -> Iterator[Row]:

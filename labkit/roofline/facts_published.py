@@ -140,14 +140,14 @@ def _speculation(k: Known) -> Iterator[Row]:
 def _split(k: Known) -> Iterator[Row]:
     base = effective_bandwidth(k.step, k.tpot["baseline"])
     token = k.c * k.step_fp8 / k.a
-    yield "two-factor split, synthetic: bytes a token", token
+    yield "two-factor split, synthetic: bytes per token", token
     yield "two-factor split, synthetic: bytes factor", k.step / token
     yield "two-factor split, synthetic: bandwidth", token / k.tpot["mtp"]
     yield "two-factor split, synthetic: bandwidth factor", token / k.tpot["mtp"] / base
     yield "total gain, synthetic", k.decode["mtp"] / k.decode["baseline"]
     token = k.c * k.step_fp8 / k.a_gsm
     base = effective_bandwidth(k.step, k.gsm_base["tpot"])
-    yield "two-factor split, GSM8K: bytes a token", token
+    yield "two-factor split, GSM8K: bytes per token", token
     yield "two-factor split, GSM8K: bytes factor", k.step / token
     yield "two-factor split, GSM8K: bandwidth", token / k.gsm["tpot"]
     yield "two-factor split, GSM8K: baseline bandwidth", base
@@ -166,8 +166,8 @@ def _split(k: Known) -> Iterator[Row]:
 
 
 def _context(k: Known) -> Iterator[Row]:
-    yield "KV bytes a token", k.kv * 1
-    yield "KV bytes a token, in KiB", k.kv * 1
+    yield "KV bytes per token", k.kv * 1
+    yield "KV bytes per token, in KiB", k.kv * 1
     for kilo in (1000, 1024):
         for thousands in (2, 32, 256):
             read = k.kv * spec(thousands * kilo, "token", f"K = {kilo}")

@@ -119,7 +119,7 @@ def test_the_readers_three_numbers(capsys):
     lab().summary()
     text = capsys.readouterr().out
     step = per_tensor(catalog.load_config("gpt-oss-120b"), context=32768).evidence()
-    assert step.quantity() in text and "2. time a token, at least" in text and "room beside the weights" in text
+    assert step.quantity() in text and "2. time per token, at least" in text and "room beside the weights" in text
     assert "△ spec" in text and "NVIDIA H200" in text
     lab(my_model="kimi-linear-48b-a3b", my_machine="m5-max").summary()
     assert "room" not in capsys.readouterr().out

@@ -41,20 +41,20 @@ class Baseline(Experiment):
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         account = self.account(results)
         if account is None:
-            return [("bytes of a step", "not known", "the model's config.json is not at hand for an attached server")]
+            return [("bytes of a step", "not known", "the config.json of an attached server's model is not available")]
         largest = max(account.groups, key=lambda g: g.total_bytes)
         share = 100 * largest.total_bytes / account.total_bytes
         return [
             ("bytes of one step", account.evidence(), f"largest part: {largest.name}, {share:.0f}%"),
-            ("memory sustains", self.bandwidth, "what decoding could use at best"),
-            ("byte floor", self.floor(results), "no token can be faster than its bytes"),
+            ("memory sustains", self.bandwidth, "the most that decoding can use"),
+            ("byte floor", self.floor(results), "no token can take less time than its bytes"),
             *self.reported_lines(),
         ]
 
     def reported_lines(self) -> list[Line]:
         """The published figure of this arm beside it."""
         found = self.reported(self.subject)
-        remark = "Ling-3.0-flash, 32K: another machine and model, a comparison and no prediction"
+        remark = "Ling-3.0-flash, 32K: another machine and model: a comparison, not a prediction"
         return [(self.reported_on, found, remark)] if found else []
 
     def floors_of(self, results: Mapping[str, Result]) -> list[tuple[Result, Evidence]]:
@@ -107,13 +107,13 @@ class Baseline(Experiment):
                 ("bytes of one step", step, f"at {r.context} tokens of context"),
                 ("memory sustains", self.bandwidth, ""),
                 ("byte floor", floor, ""),
-                ("TPOT over floor", r.tpot / floor, "1 would mean that nothing but reading takes time"),
-                ("effective bandwidth", floors.effective_bandwidth(step, r.tpot), "bytes by account over time"),
+                ("TPOT over floor", r.tpot / floor, "1 would mean that reading memory takes all the time"),
+                ("effective bandwidth", floors.effective_bandwidth(step, r.tpot), "counted bytes over time"),
                 ("utilisation U", floors.utilisation(step, r.tpot, self.bandwidth), "of what memory sustained"),
             ]
         lines += self.reported_lines()
         plain = r.accept is None
-        lines.append(("accept length", "n/a" if plain else r.accept, "plain decoding drafts nothing" if plain else ""))
+        lines.append(("accept length", "n/a" if plain else r.accept, "plain decoding has no drafts" if plain else ""))
         return lines
 
     def guess_line(self, r: Result) -> list[Line]:
@@ -121,7 +121,7 @@ class Baseline(Experiment):
         if self.guessed is None:
             return []
         return [
-            ("your guess", f"{self.guessed:g} ms", f"measured is {r.tpot.to('ms').value / self.guessed:.2f} times that")
+            ("your guess", f"{self.guessed:g} ms", f"measured: {r.tpot.to('ms').value / self.guessed:.2f} times that")
         ]
 
     def verdict(self, results: Mapping[str, Result]) -> list[str]:
@@ -133,10 +133,10 @@ class Baseline(Experiment):
         if over < 1:
             return self.impossible(results)
         return [
-            f"A token takes {over:.2f} times as long as its bytes need at this machine's sustained bandwidth. What lies"
-            " above the floor is work that bytes do not explain: arithmetic on packed numbers, small kernels, waiting.",
-            "Effective bandwidth is an estimate (bytes by account over time), not a counter on the memory bus.",
-            "This says nothing yet about other loads, other machines or larger batches.",
+            f"A token takes {over:.2f} times as long as reading its bytes at this machine's sustained bandwidth. The"
+            " rest is work that bytes do not explain: arithmetic on packed numbers, small kernels, waiting.",
+            "Effective bandwidth is an estimate (counted bytes over time), not a reading of a hardware counter.",
+            "This says nothing about other loads, other machines or larger batches.",
         ]
 
 

@@ -96,8 +96,8 @@ class Change(Experiment):
             gain = speedup(fast, slow)
             if gain.below(1):
                 return [
-                    f"Stop here: {fast.name} makes a token slower than {slow.name} ({gain.value:.3f} times the speed,"
-                    f" {span(gain)}). Leave it off and go back to {slow.name}."
+                    f"Stop here: a token takes longer with {fast.name} than with {slow.name} ({gain.value:.3f} times"
+                    f" the speed, {span(gain)}). Leave it off and go back to {slow.name}."
                 ]
         gain = self.gain(results)
         if gain is None:

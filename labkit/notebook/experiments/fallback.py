@@ -60,7 +60,7 @@ class Fallback(Experiment):
             1.0, "1", "0 accepted drafts + 1 bonus token", (count(0, "1", "accepted"), count(1, "1", "bonus token"))
         )
         lines: list[Line] = [
-            ("accept length if no draft is ever right", none, "each round still yields its bonus token")
+            ("accept length if no draft is ever accepted", none, "each round still yields its bonus token")
         ]
         plain, healthy, broken = self.three
         if a := self.reported(broken, "accept_length"):
@@ -114,7 +114,7 @@ class Fallback(Experiment):
         for r in found:
             lines.append((f"TPOT, {r.name}", r.tpot, r.arm.title))
             if r.accept is not None:
-                lines.append((f"accept length, {r.name}", r.accept, "tokens per verify step, the prefill's left out"))
+                lines.append((f"accept length, {r.name}", r.accept, "tokens per verify step, prefill's left out"))
         if self.guessed is not None and len(found) == 3:
             lines.append(
                 ("your guess of the accept length", f"{self.guessed:g}", f"measured {found[2].accept.value:.2f}")
@@ -158,10 +158,10 @@ class Fallback(Experiment):
             f"The broken engine started and answered {len(sick.rows) - failed} of {len(sick.rows)} requests without an"
             f" error{self._logged()}. Its /server_info still says speculative_algorithm"
             f" {sick.info.get('speculative_algorithm')!r}.",
-            f"Caught by: {'; '.join(caught)}." if caught else "Not caught: neither sign shows the fault on this load.",
+            f"Caught by: {'; '.join(caught)}." if caught else "Not caught: neither check shows the fault on this load.",
         ]
         if false:
-            out.append(f"The healthy arm does not pass: {'; '.join(false)}. On this load that sign proves nothing.")
+            out.append(f"The healthy arm does not pass: {'; '.join(false)}. On this load that check proves nothing.")
         out.append(
             "An accept length of 1.00 names the symptom, not the cause: a wrong head, a wrong draft layer and a wrong"
             " position look alike. The cause is found by comparing how the draft reads the head."

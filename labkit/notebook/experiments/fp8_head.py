@@ -21,7 +21,7 @@ class Fp8Head(Change):
     name = "04_fp8_head"
     about = ladder.BYTES
     back = 2
-    guess = Guess("How many times faster will the FP8 head make a token?", "times", 0.1, 20, 0.01, 1.0)
+    guess = Guess("How many times faster will the FP8 head make decoding?", "times", 0.1, 20, 0.01, 1.0)
 
     def saved(self, results: Mapping[str, Result]) -> Evidence:
         """Bytes that the change takes off a step."""
@@ -46,7 +46,7 @@ class Fp8Head(Change):
         share = self.saved(results) / self.step(self.base.name, results)
         lines: list[Line] = [
             (f"bytes saved by {self.subject.name}", self.saved(results), f"against {self.base.name}"),
-            ("share of the step", share, "if time followed bytes alone, TPOT would fall by this share"),
+            ("share of the step", share, "if time depended on bytes alone, TPOT would fall by this share"),
             ("speed-up by bytes alone", self.by_bytes(results), "the same from either arm; the times differ"),
         ]
         for name, remark, value in self.predicted(results):
@@ -68,7 +68,7 @@ class Fp8Head(Change):
                 title=f"Speed-up of {name}: predicted by bytes, measured, reported",
             ),
             decode.ladder([(r.name, r.tpot) for r in found]) if found else waiting("The ladder"),
-            decode.bytes_treemap(account, title=f"The bytes of a step before the change ({self.base.name})"),
+            decode.bytes_treemap(account, title=f"Bytes per step before the change ({self.base.name})"),
             self.order_figure(results),
         ]
 
@@ -100,7 +100,7 @@ class Fp8Head(Change):
             *self.impossible(results),
             self.why_two(results),
             self.held(gain, self.by_bytes(results)),
-            "Equal text is not shown here: fewer bytes round numbers. Accuracy needs a paired test on questions.",
+            "This does not show that the text stays the same: FP8 rounds. Accuracy needs a paired test on questions.",
         ]
 
     def why_two(self, results: Mapping[str, Result]) -> str:
@@ -116,7 +116,7 @@ class Fp8Head(Change):
         if len(parts) < 2:
             return said
         return (
-            f"{said} The prediction from {self.base.name} changes nothing else, so it is the one to hold against the"
+            f"{said} The prediction from {self.base.name} changes nothing else, so it is the one to compare with the"
             f" measured time; the one from {self.names[0]} says what the same change would have brought there, which"
             " was not measured."
         )
@@ -128,10 +128,10 @@ class Fp8Head(Change):
             return f"Bytes alone predict {predicted.value:.3f}; fewer than three repeats cannot test it."
         bounds = f"{gain.low:.3f} to {gain.high:.3f}"
         if gain.low <= predicted.value <= gain.high:
-            return f"The measured interval {bounds} holds the {predicted.value:.3f} that bytes alone predict."
+            return f"The measured interval {bounds} includes the {predicted.value:.3f} that bytes alone predict."
         less = "less" if gain.value < predicted.value else "more"
         return (
-            f"The measured interval {bounds} does not hold the {predicted.value:.3f} that bytes alone predict: the"
-            f" change brings {less} than its bytes say. Another read rate of these bytes and dearer arithmetic are"
-            " candidates; this measurement does not tell them apart."
+            f"The measured interval {bounds} does not include the {predicted.value:.3f} that bytes alone predict: the"
+            f" change brings {less} than its bytes predict. Another read rate of these bytes and costlier arithmetic"
+            " are candidates; this measurement does not tell them apart."
         )

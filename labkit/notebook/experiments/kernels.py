@@ -22,7 +22,7 @@ class Kernels(Change):
 
     name = "03_humming"
     about = ladder.FASTER
-    guess = Guess("How many times faster will the specialised kernels make a token?", "times", 0.1, 20, 0.05, 1.0)
+    guess = Guess("How many times faster will the specialised kernels make decoding?", "times", 0.1, 20, 0.05, 1.0)
 
     def __init__(self, **parameters):
         super().__init__(**parameters)
@@ -62,7 +62,7 @@ class Kernels(Change):
         lines += self.reported_lines()
         measured_base = present(results, [before])
         most = measured_base[0].tpot / self.floor(before, results) if measured_base else "after Run"
-        lines.append(("most that any kernel could gain", most, f"TPOT of {before} over its byte floor"))
+        lines.append(("upper bound of the gain by kernels", most, f"TPOT of {before} over its byte floor"))
         return lines
 
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
@@ -75,7 +75,7 @@ class Kernels(Change):
             title=f"Speed-up of {after}: predicted by bytes, measured, reported",
         )
         rates = [(r.name, floors.effective_bandwidth(self.step(r.name, results), r.tpot)) for r in found]
-        title = "The same bytes, at which rate?"
+        title = "At which rate do the same bytes arrive?"
         starts = [(f"{n}, empty cache", *self.first[n]) for n in self.first]
         starts += [(f"{r.name}, this run", r.start_s, compile_seconds(r)) for r in found if r.start_s]
         return [
@@ -110,10 +110,10 @@ class Kernels(Change):
             return []
         general, special = (measured(c, "s", "this lab: one start, empty kernel cache") for c in spent)
         more, saved = special - general, pair[0].tpot - pair[1].tpot
-        lines: list[Line] = [("extra compiling of kernels", more, "one start each: small differences vary")]
+        lines: list[Line] = [("extra compile time of kernels", more, "one start each: small differences vary")]
         if more.value > 0 and self.gain(results).above(1):
             tokens = f"{more.value / saved.value:,.0f} tokens"
-            lines.append(("paid back after", tokens, "◇ derived: the extra compiling over the time saved a token"))
+            lines.append(("paid back after", tokens, "◇ derived: the extra compile time over the time saved per token"))
         return lines
 
     def verdict(self, results: Mapping[str, Result]) -> list[str]:
@@ -123,7 +123,7 @@ class Kernels(Change):
         return [
             *self.stop_line(results),
             *self.impossible(results),
-            "Both arms read the same bytes, so a shorter token means a higher effective bandwidth, not less traffic.",
+            "Both arms read the same bytes, so a shorter TPOT means a higher effective bandwidth, not less traffic.",
             "This does not show that the same kernels gain as much on another machine or at another batch size.",
         ]
 

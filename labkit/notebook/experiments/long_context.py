@@ -107,9 +107,9 @@ class LongContext(Experiment):
             (f"bytes of a step at {_k(LEAST)}", ends[0].evidence(), f"KV {ends[0].kv_bytes / 1e6:.2f} MB of it"),
             (f"bytes of a step at {_k(last)}", ends[1].evidence(), f"KV {ends[1].kv_bytes / 1e6:.2f} MB of it"),
             (
-                "plain token, longest over 1K, by bytes",
+                "plain TPOT, longest over 1K, by bytes",
                 ends[1].evidence() / ends[0].evidence(),
-                "if time followed bytes",
+                "if time is proportional to bytes",
             ),
             (f"c by bytes at {_k(LEAST)}", self.byte_cost(LEAST), ""),
             (
@@ -138,7 +138,7 @@ class LongContext(Experiment):
                 {"c": [(n, cost(m, p)) for n, p, m in both]},
                 {"c": [(n, self.byte_cost(n)) for n, _, _ in both]},
                 unit="1",
-                y="c: time of a round in plain steps",
+                y="c: time per round, in plain steps",
                 title="c over context",
             )
             if both
@@ -175,7 +175,7 @@ class LongContext(Experiment):
                 " method, and this is an experiment on speed alone."
             )
         out += [
-            "Contexts of 32K and more are a group of their own: a gain at 1K promises nothing there, nor the reverse.",
+            "Report contexts of 32K and more separately: a gain at 1K promises nothing there, nor the reverse.",
             self._c_moves([(n, cost(m, p)) for n, p, m in pairs if m is not None]),
             *self.impossible(results),
         ]

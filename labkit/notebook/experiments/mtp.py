@@ -27,7 +27,7 @@ class Mtp(Experiment):
     """Plain decoding and one draft setting side by side; the sweep takes chains of 1 to `longest` steps."""
 
     name = "05_mtp"
-    guess = Guess("How many times faster will drafting with these settings make a token?", "times", 0.1, 10, 0.05, 1.0)
+    guess = Guess("How many times faster will drafting with these settings make decoding?", "times", 0.1, 10, 0.05, 1.0)
     about = ladder.DRAFTING
     own = (*NUMBERS, "longest")
 
@@ -102,7 +102,7 @@ class Mtp(Experiment):
         if s.draft_tokens == self.values["draft_tokens"]:
             return []
         why = "with topk 1 it is always steps + 1" if s.topk == 1 else "a tree of these steps and topk has no more"
-        return [f"{s.draft_tokens} draft tokens are verified, whatever that slider says: {why}."]
+        return [f"{s.draft_tokens} draft tokens are verified, whatever the slider says: {why}."]
 
     def _with(self, s: Speculative) -> EngineConfig:
         return EngineConfig.checked({**self.subject.config.given(), "speculative": s}, "")
@@ -183,7 +183,7 @@ class Mtp(Experiment):
             ),
             ("a to break even", c, "a must exceed c, or drafting loses"),
             (
-                "S if every draft is right",
+                "S if every draft is accepted",
                 law.speedup(count((s.steps or s.draft_tokens - 1) + 1, "1", "drafts + 1"), c),
                 "the most that these bytes allow",
             ),
@@ -210,7 +210,7 @@ class Mtp(Experiment):
                 "Yield a over cost c",
                 "c(n): what a round of n tokens costs",
                 "Which drafts are accepted",
-                "Distinct experts in a layer",
+                "Distinct experts per layer",
             )
             return [waiting(t) for t in titles]
         chains = [r for r in drafted if r.arm.config.speculative.topk == 1]
@@ -262,7 +262,7 @@ class Mtp(Experiment):
         for r in drafted:
             lines += [
                 (f"TPOT, {r.name}", r.tpot, r.arm.title),
-                (f"a, {r.name}", r.accept, "tokens a verify step yields"),
+                (f"a, {r.name}", r.accept, "tokens per verify step"),
                 (f"c, {r.name}", cost(r, base), "round time over the plain step"),
                 (f"speed-up, {r.name}", speedup(r, base), ""),
             ]
@@ -281,7 +281,7 @@ class Mtp(Experiment):
         gain = speedup(first, second)
         sure = gain.above(1)
         against = f"{gain.value:.3f} times as fast as {second.name}, {span(gain)}"
-        return first, against if sure else f"not told apart from {second.name}: {against}"
+        return first, against if sure else f"cannot be told apart from {second.name}: {against}"
 
     def verdict(self, results: Mapping[str, Result]) -> list[str]:
         base, drafted = self.base(results), self.drafted(results)
@@ -304,16 +304,16 @@ class Mtp(Experiment):
             )
         if len(drafted) > 2:
             out.append(
-                f"The best of {len(drafted)} settings was picked on these same samples, which flatters its lead a"
+                f"The best of {len(drafted)} settings was picked on these same samples, which overstates its lead a"
                 " little: measure it again before you rely on it."
             )
         out.append(
-            "The measured speed-up is a / c, with a and c from the same requests. The law is tested by"
+            "The measured speed-up is a / c, with a and c from the same requests. The prediction is tested by"
             " c from bytes: what it misses is what bytes do not explain (sampling, arithmetic on several positions,"
             " experts that neighbouring tokens share)."
         )
         out.append(
-            "Acceptance belongs to this load: another text or sampling gives another a, and c moves with context."
+            "Acceptance depends on this load: another text or sampling gives another a, and c changes with context."
         )
         return out
 

@@ -20,7 +20,7 @@ class RealLoad(Experiment):
     """The baseline against all changes on outputs of the model's own length."""
 
     name = "07_real_load"
-    guess = Guess("How many times faster will a token be with all changes on this load?", "times", 0.1, 20, 0.05, 1.0)
+    guess = Guess("How many times faster will decoding be with all changes on this load?", "times", 0.1, 20, 0.05, 1.0)
     settings = (WORKLOAD, COUNT, REPEATS)
 
     def _subject(self) -> ladder.Arm:
@@ -89,7 +89,7 @@ class RealLoad(Experiment):
             reported=reported,
             guess=guess,
             guess_at="here",
-            title="Speed-up of a token with all changes",
+            title="Speed-up per token with all changes",
         )
 
     def findings(self, results: Mapping[str, Result]) -> list[Line]:
@@ -112,7 +112,7 @@ class RealLoad(Experiment):
                 lines.append((f"accept length, {r.name}", r.accept, ""))
         if len(found) == 2:
             gain = speedup(found[1], found[0])
-            lines.append(("speed-up of a token", gain, ""))
+            lines.append(("speed-up per token", gain, ""))
             if self.guessed is not None:
                 lines.append(("your guess of the speed-up", f"{self.guessed:g}", f"measured {gain.value:.2f}"))
         return lines or [("nothing measured yet", "", "press Run")]
@@ -123,6 +123,6 @@ class RealLoad(Experiment):
         return [
             "TPOT, throughput and latency are three numbers: latency also holds TTFT and the length of the answer,"
             " which may differ between the arms.",
-            "Whether the answers are as good is not shown here: that takes the right answers of the same questions on"
+            "Whether the answers are as good is not shown here: that takes the same questions with known answers on"
             " both arms and a paired test.",
         ]

@@ -43,7 +43,7 @@ class Overlay:
 
     def __init__(self, panel: "Panel"):
         self.panel = panel
-        tip = "Lay an earlier run over the present results."
+        tip = "Overlay an earlier run on the present results."
         self.menu = controls.menu("overlay run", [NOTHING], NOTHING, tip, "520px")
         self.board = live.Board()
         self.table = W.HTML()

@@ -45,12 +45,10 @@ class Front:
         for name, control in self.controls.items():
             control.observe(lambda change, name=name: self._moved(name, change["new"]), "value")
         self.strip = EngineStrip(panel, self._guarded)
-        self.run_button = controls.button(
-            "Run", "play", "Measure what these settings need (what is kept is not repeated)."
-        )
+        self.run_button = controls.button("Run", "play", "Measure these settings (stored results are not repeated).")
         self.sweep_button = controls.button("Sweep", "signal", "Measure the whole curve of this notebook.")
         self.again_button = controls.button(
-            "Measure again", "repeat", "Add passes to what is kept; nothing is overwritten."
+            "Measure again", "repeat", "Add passes to the stored results; nothing is overwritten."
         )
         self.cancel_button = controls.button("Cancel", "stop", "Stop at once, also in the middle of a request.")
         self.queue_button = controls.button("Queue these settings", "plus", "Keep these settings for the next Run.")
@@ -154,7 +152,7 @@ class Front:
         with self._state:
             if self._running:
                 self._pending[name] = value
-                self.note.value = words.note("Settings moved: the run under way keeps its own; these apply at its end.")
+                self.note.value = words.note("Settings changed: the current run keeps its own; these apply after it.")
                 return
         self._guarded(lambda: self.panel.experiment.values.__setitem__(name, setting.check(value)))
         # What the last run came to belongs to other settings.
@@ -202,7 +200,7 @@ class Front:
                 notes.append(f"Run will first start the engine for: {', '.join(reversed(fresh.values()))}{took}.")
             ages = [f"{r.name} measured {r.age}" for r in panel.results.values() if r.age]
             if ages:
-                notes.append("Kept results shown: " + ", ".join(ages) + ".")
+                notes.append("Stored results shown: " + ", ".join(ages) + ".")
             self.note.value = words.note(" ".join(notes))
             if not self.busy:
                 self.strip.enable(True)
@@ -313,13 +311,13 @@ class Front:
         """A line of an engine's start or log: into the fold, and a phase of the start beside the progress bar too."""
         self.strip.log(line)
         if line.startswith("phase: "):
-            text = f"starting the engine: {line.removeprefix('phase: ')} (a first start compiles for some seconds)"
+            text = f"starting the engine: {line.removeprefix('phase: ')} (a first start takes a few seconds to compile)"
             self.doing.value = words.note(text)
 
     def _done(self, seconds: float) -> str:
         """What a run came to, in the line that the reader looks at: the rest is further down."""
         if not self._measured:
-            return "nothing was left to measure: these settings are measured already; Measure again adds passes"
+            return "nothing to measure: these settings have been measured already; Measure again adds passes"
         times = [f"{r.name} {r.tpot.to('ms').quantity('.3g')}" for r in self.panel.results.values() if r.used]
         more = f" and {len(times) - 4} more" if len(times) > 4 else ""
         found = f": TPOT {', '.join(times[:4])}{more}; the table is below the figures" if times else ""
@@ -373,7 +371,7 @@ class Front:
         lines = self.panel.kept_lines()
         if not lines:
             return ""
-        return words.note("Measured earlier under this load; no part of the comparison above:") + words.table(lines)
+        return words.note("Measured earlier under this load, not part of the comparison above:") + words.table(lines)
 
     def _prediction(self) -> str:
         e = self.panel.experiment

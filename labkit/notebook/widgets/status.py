@@ -29,7 +29,7 @@ class EngineStrip:
         self.panel, self._guarded = panel, guarded
         self._lines: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
         self.state = W.HTML()
-        self.start_button = controls.button("Start engine", "power-off", "Start the engine of these settings now.")
+        self.start_button = controls.button("Start engine", "power-off", "Start the engine with these settings now.")
         self.stop_button = controls.button("Stop engine", "ban", "Stop every engine of this notebook.")
         self.log_view, self.config_view = W.HTML(), W.HTML()
         self.details = W.Accordion([self.log_view, self.config_view], selected_index=None)
@@ -83,7 +83,7 @@ class EngineStrip:
         if found is None or found.mine:
             return "no engine runs; Run starts what it needs"
         who = notebook_of(found.pid)
-        return f"{who} owns an engine at {found.url}: equal settings attach to it, for others stop it there first"
+        return f"{who} owns an engine at {found.url}: identical settings reuse it; otherwise stop it there first"
 
     def _show_log(self) -> None:
         text = html.escape("\n".join(self._lines)) or "nothing logged yet"
