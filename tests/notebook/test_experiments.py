@@ -112,12 +112,12 @@ def test_baseline_floor_and_utilisation(parameters):
     assert lines["byte floor"].si == pytest.approx(step / 10e9)
     assert lines["utilisation U"].value == pytest.approx(step / lines["TPOT"].si / 10e9)
     assert lines["accept length"] == "n/a" and lines["TPOT"].low < lines["TPOT"].value < lines["TPOT"].high
-    assert any("what lies" in s.lower() for s in e.verdict(results))
+    assert any("times as long" in s for s in e.verdict(results))
 
 
 def test_a_time_below_the_floor_is_called_impossible(parameters):
     e = make(Baseline, parameters)
-    assert "cannot be" in e.verdict({"baseline": result(e.arms()[0], 1e-5)})[0]
+    assert "impossible" in e.verdict({"baseline": result(e.arms()[0], 1e-5)})[0]
 
 
 def test_equal_bytes_and_a_gain_for_the_kernels(parameters):
@@ -159,14 +159,15 @@ def test_the_fp8_head_is_predicted_twice_by_its_bytes(parameters):
         row["tpot_s"] *= 1 + 0.01 * (-1) ** i  # noise that the two arms do not share
     assert any("includes the" in s for s in e.verdict(exact))
     tenfold = results | {"fp8-head": result(e.arms()[2], k / 10)}
-    assert any("brings more than its bytes say" in s for s in e.verdict(tenfold))
+    assert any("more than its bytes" in s for s in e.verdict(tenfold))
 
 
 def test_a_rung_in_the_middle_that_loses_stops_the_ladder_too(parameters):
     e = make(Fp8Head, parameters)
     base, kernels, head = e.arms()
     results = {r.name: r for r in (result(base, 1e-3), result(kernels, 2e-3), result(head, 1.5e-3))}
-    assert e.verdict(results)[0].startswith("Stop here: kernels makes a token slower than baseline")
+    said = e.verdict(results)[0]
+    assert said.startswith("Stop here") and "kernels" in said and "baseline" in said
 
 
 def test_compiling_has_its_price_in_tokens(parameters):
@@ -176,7 +177,7 @@ def test_compiling_has_its_price_in_tokens(parameters):
     e.first = {"baseline": (4.0, 2.0), "kernels": (5.0, 3.0)}
     lines = {what: v for what, v, _ in e.findings(results)}
     saved = results["baseline"].tpot.value - results["kernels"].tpot.value
-    assert lines["extra compiling of kernels"].si == pytest.approx(1.0)
+    assert lines["extra compile time of kernels"].si == pytest.approx(1.0)
     assert lines["paid back after"] == f"{1 / saved:,.0f} tokens"
     rates = [f for f in e.figures(results, None) if "rate" in f.layout.title.text][0]
     assert [t.name for t in rates.data][:2] == ["baseline ◇ derived", "kernels ◇ derived"]
@@ -205,7 +206,7 @@ def test_a_time_below_its_floor_asks_for_another_look_at_the_memory(parameters, 
     slow = {n: result(r.arm, 1.0) for n, r in fine.items()}
     e.look_again(slow)
     assert not looks and not e.impossible(slow)
-    assert "cannot be" in " ".join(e.verdict(fast))
+    assert "impossible" in " ".join(e.verdict(fast))
     e.look_again(fast)
     assert looks == [1] and e.bandwidth.value == 40.0
     now["GB/s"] = 10.0  # a worse look does not replace a better one
@@ -331,13 +332,13 @@ def test_arms_that_did_not_take_turns_are_named(parameters):
     e = make(Kernels, parameters)
     base, tuned = e.arms()
     turns = {"baseline": result(base, 2e-3), "kernels": result(tuned, 1e-3, start=1000.5)}
-    assert not any("not in turns" in w for w in e.warnings(turns))
+    assert not any("not interleaved" in w for w in e.warnings(turns))
     late = {"baseline": result(base, 2e-3), "kernels": result(tuned, 1e-3, start=4000.0)}
-    (said,) = [w for w in e.warnings(late) if "not in turns" in w]
+    (said,) = [w for w in e.warnings(late) if "not interleaved" in w]
     assert said.startswith("kernels was measured 49.9 min after baseline")
     long = LongContext(**{**parameters, "workload": "synthetic", "max_context": 2048})
     apart = {a.name: result(a, 1e-3, start=1000.0 * a.params.prompt_tokens) for a in long.arms()}
-    assert not any("not in turns" in w for w in long.warnings(apart))  # contexts are different loads
+    assert not any("not interleaved" in w for w in long.warnings(apart))  # contexts are different loads
 
 
 @pytest.mark.parametrize("longest", LONGEST.choices)
@@ -363,7 +364,7 @@ def test_what_is_said_of_c_follows_what_was_measured(parameters):
     assert any(s.startswith("c falls from") for s in e.verdict(at(0.5e-3)))
     assert any("c shows no change" in s for s in e.verdict(at(1e-3)))
     # 22 MB in 1 ms are more than 10 GB/s: at each context the panel says so.
-    assert [s[:11] for s in e.verdict(at(1e-3)) if "cannot be" in s] == ["plain at 1K", "plain at 2K"]
+    assert [s[:11] for s in e.verdict(at(1e-3)) if "impossible" in s] == ["plain at 1K", "plain at 2K"]
 
 
 def test_contexts_double_and_bytes_grow_with_them(parameters):

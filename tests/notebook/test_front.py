@@ -178,7 +178,7 @@ def test_settings_moved_during_a_run_wait_for_its_end_and_then_show_what_is_kept
     front._start()
     finish(front)
     (during, said) = moved[0]
-    assert during == 32 and "apply at its end" in said
+    assert during == 32 and "current run" in said
     assert front.panel.experiment.values["output_tokens"] == 16
     assert front.panel.results["baseline"].arm.params.output_tokens == 16 and "Stored results shown" in front.note.value
     assert {r["output_tokens"] for r in front.panel.results["baseline"].used} == {16}

@@ -84,7 +84,9 @@ def test_measure_again_works_when_an_engine_of_this_kernel_runs_already(quick, p
     pool._running.pop(panel.arms()[0].config.digest()).stop()
     measure(panel, again=True)
     assert {len({r["repeat"] for r in r.rows}) for r in panel.results.values()} == {4}
-    assert panel.kept_lines() == [] and not any("not in turns" in w for w in panel.experiment.warnings(panel.results))
+    assert panel.kept_lines() == [] and not any(
+        "not interleaved" in w for w in panel.experiment.warnings(panel.results)
+    )
 
 
 def test_arms_of_one_load_alternate_side_by_side(quick, pool):
