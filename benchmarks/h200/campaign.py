@@ -10,7 +10,7 @@ import json
 import sys
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from labkit import waits
@@ -372,12 +372,15 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--work", required=True, type=Path, help="folder for logs and control files")
     parser.add_argument("--model", help="folder or hub id instead of the plan's")
+    parser.add_argument("--reverse", action="store_true", help="the stops in reversed order, for a second visit")
     parser.add_argument("--budget-s", type=float, help="wall clock instead of the plan's")
     args = parser.parse_args(argv)
     try:
         plan = read_plan(args.plan, args.model)
         if args.budget_s:
-            plan = Plan(**{**vars(plan), "budget_s": args.budget_s})
+            plan = replace(plan, budget_s=args.budget_s)
+        if args.reverse:
+            plan = replace(plan, stops=plan.stops[::-1])
         Campaign(plan, args.out, args.work).run()
     except LabError as e:
         print(e, file=sys.stderr)
