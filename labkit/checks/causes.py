@@ -4,7 +4,7 @@ A candidate is supported (the evidence fits it), open (nothing tells) or exclude
 a supported one is a candidate: other causes may look the same, and the experiment beside it is what would tell.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from labkit.checks.check import FAIL, PASS, Check
@@ -109,6 +109,7 @@ def judge(
     if kind == DRAFTING:
         dead = told.get("later draft positions") == FAIL
         causes += _drafting(accept, c, fp8_head, module_shared, sampled, dead, where, again)
+        causes += _rounds(told, where)
     if kind == KERNELS:
         causes.append(_kernels(backend_seen, where))
     if kind == BYTES:
@@ -232,6 +233,28 @@ def _drafting(accept, c, fp8_head, module_shared, sampled, dead, where, again) -
             True if sampled and not nothing else None,
             f"{again} --workload repetitive",
         ),
+    ]
+
+
+def _rounds(told: Mapping[str, str], where: str) -> list[Cause]:
+    """Why a round may cost more than it need: candidates only where the checks looked (labkit.checks.rounds)."""
+    look = f"labkit check {where} --expect mtp --log <LOG>"
+    known = (
+        (
+            "rounds wait for the host",
+            "an attention backend that reads sequence lengths on the host stops the queue in each round",
+            "c with another attention backend (fa3, triton); GPU idle time in a profile",
+        ),
+        (
+            "draft-extend CUDA graph",
+            "without a graph the pass after each verify step is launched kernel by kernel",
+            "`Capture draft extend CUDA graph end` in the log; c with another attention backend",
+        ),
+    )
+    return [
+        Cause(name, why, decide, {PASS: False, FAIL: True}.get(told[name]), look)
+        for name, why, decide in known
+        if name in told
     ]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from labkit.checks import benefit, drafting, settings
+from labkit.checks import benefit, drafting, rounds, settings
 from labkit.checks.check import FAIL, PASS, UNKNOWN, Check
 from labkit.checks.observed import Observed
 from labkit.engines import ladder
@@ -69,9 +69,12 @@ def _checks(
         out += drafting.checks(seen, None, any_kind=True)
     elif "speculative" in asked:
         out.append(drafting.none(seen))
+    if asked.get("speculative") or any_kind:
+        out += rounds.checks(seen)
     if config is not None:
         out += settings.options(seen, config)
-    out += settings.cuda_graph(seen) + settings.prefix_cache(seen) + settings.flags(seen) + settings.conflicts(seen)
+    out += settings.cuda_graph(seen) + settings.prefix_cache(seen) + settings.flags(seen)
+    out += settings.conflicts(seen, config)
     out += settings.memory(seen) + settings.variables(seen, config) + settings.requests(seen)
     if any(r.get("temperature") for r in seen.good):
         out += [c for c in benefit.answers(benefit.Side("probe", seen.rows, seen.info)) if "sampling" in c.name]

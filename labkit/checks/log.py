@@ -46,6 +46,10 @@ class Log:
         told = [m[1].lower() == "true" for line in self.decode_lines if (m := _GRAPH.search(line))]
         return sum(told), len(told) - sum(told)
 
+    def captured(self, what: str) -> bool:
+        """Whether a CUDA graph was captured for a pass of drafting: `target verify`, `draft decode`, `draft extend`."""
+        return f"Capture {what} CUDA graph end" in self.text
+
     @property
     def accept_lengths(self) -> list[float]:
         """Accept length of each decode line that has one."""

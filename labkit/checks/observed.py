@@ -63,8 +63,11 @@ class Observed:
         """Whether accept lengths are made up, by the description, the environment or the log."""
         told = self.info.get("simulate_acc_len")
         by_env = self.env.get("SGLANG_SIMULATE_ACC_LEN", "-1")
+        switched = bool(
+            self.env.get("LABKIT_SIMULATE_ACC_LEN_FILE")
+        )  # labkit's plugin takes it from a file while serving
         in_log = self.proof is not None and self.proof.simulated
-        return (isinstance(told, (int, float)) and told > 0) or _positive(by_env) or in_log
+        return (isinstance(told, (int, float)) and told > 0) or _positive(by_env) or switched or in_log
 
 
 def observe(

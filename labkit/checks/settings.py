@@ -3,6 +3,7 @@
 import re
 import shlex
 
+from labkit.checks import rounds
 from labkit.checks.check import FAIL, PASS, UNKNOWN, Check
 from labkit.checks.drafting import algorithm
 from labkit.checks.observed import Observed
@@ -172,7 +173,7 @@ def options(seen: Observed, config: EngineConfig) -> list[Check]:
     return out
 
 
-def conflicts(seen: Observed) -> list[Check]:
+def conflicts(seen: Observed, config: EngineConfig | None = None) -> list[Check]:
     """Options that cannot both be in effect, or that make a measurement of the other one meaningless."""
     info, found = seen.info, []
     if info.get("enable_fp32_lm_head") and (info.get("fp8_lm_head") is True or (seen.proof and seen.proof.head)):
@@ -187,6 +188,8 @@ def conflicts(seen: Observed) -> list[Check]:
         found.append(f"{steps} draft steps with topk 1 make {steps + 1} draft tokens, not {tokens}")
     if seen.simulated and not seen.dummy:
         found.append("a simulated accept length on real weights: the text is not the model's")
+    if frozen := rounds.frozen_plan(seen, config):
+        found.append(frozen)
     where, asked = "/server_info, log, environment", "none"
     if found:
         return [Check("conflicting options", asked, "; ".join(found), where, FAIL)]

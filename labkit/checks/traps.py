@@ -195,6 +195,22 @@ _LIST = (
         "a GPU's greedy text differs under speculation by batch numerics, and is called a fault",
         "checks: text is never compared between arms",
     ),
+    # Drafting works, and its rounds cost more than they need.
+    (
+        "rounds-wait-for-the-host",
+        "MTP on FlashInfer's MLA: drafts are accepted, and c is 2.0 instead of 1.7: each round waits",
+        "check: rounds wait for the host",
+    ),
+    (
+        "draft-extend-eager",
+        "verify and draft are captured, the draft-extend pass is not, and nothing but a missing log line says so",
+        "check: draft-extend CUDA graph",
+    ),
+    (
+        "glue-graph-frozen",
+        "the metadata glue graph with FlashInfer attention: a plan made of host values would be captured and go stale",
+        "check: conflicting options",
+    ),
 )
 
 TRAPS = tuple(Trap(i, *fields) for i, fields in enumerate(_LIST, 1))

@@ -44,7 +44,8 @@ def _failed(checks: list[Check]) -> set[str]:
 def test_a_healthy_server_passes_every_check():
     seen = Observed(MTP, _log("mtp"), _rows())
     got = _verdicts(configuration(seen, "humming,fp8-head,mtp"))
-    assert {name for name, verdict in got.items() if verdict != "pass"} == {"drafting pays"}
+    # This log is of FlashInfer attention, for whose draft-extend SGLang has no graph.
+    assert {name for name, verdict in got.items() if verdict != "pass"} == {"drafting pays", "draft-extend CUDA graph"}
     assert {"MoE kernels", "FP8 head", "drafting", "draft tokens", "accept length", "draft shares the head"} <= set(got)
     assert {"who is serving", "drafting algorithm", "CUDA graph", "prefix cache", "requests"} <= set(got)
 

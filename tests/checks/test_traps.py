@@ -425,6 +425,55 @@ def test_54_text_must_be_equal():
     assert not any("text" in c.name for c in benefit.step(one, two))
 
 
+# --- drafting works, and its rounds cost more than they need ----------------------------------------------------------
+
+LOGS = Path(__file__).parents[1] / "engines" / "sglang" / "data"
+
+
+def h200(backend):
+    """(description, log) of MTP on one H200 with this attention backend; the log lines are real."""
+    return {**MTP, "load_format": "dummy", "attention_backend": backend}, (LOGS / f"mtp-{backend}.log").read_text()
+
+
+def test_55_rounds_wait_for_the_host():
+    info, log = h200("flashinfer")
+    assert "rounds wait for the host" in failed(info, "mtp", log)
+    assert verdicts(info, "mtp")["rounds wait for the host"] == "cannot tell"  # without a log: MLA or not?
+    mixed = {**info, "speculative_draft_attention_backend": "triton"}
+    assert "rounds wait for the host" in failed(mixed, "mtp", log)
+    info, log = h200("fa3")
+    assert verdicts(info, "mtp", log)["rounds wait for the host"] == "pass"
+    assert "rounds wait for the host" not in verdicts({**INFO, "attention_backend": "flashinfer"}, "kernels", log)
+
+
+def test_56_draft_extend_eager():
+    info, log = h200("flashinfer")
+    found = failed(info, "mtp", log)
+    assert "draft-extend CUDA graph" in found and "CUDA graph" not in found  # decode lines say True all the same
+    info, log = h200("fa3")
+    assert verdicts(info, "mtp", log)["draft-extend CUDA graph"] == "pass"
+    named = {c.name: c.supported for c in causes.judge("mtp", 1.0, 0.9, 1.1, checks=found.values()).causes}
+    assert named["rounds wait for the host"] is True and named["draft-extend CUDA graph"] is True
+
+
+def test_57_glue_graph_frozen():
+    glue = {"SGLANG_ENABLE_METADATA_GLUE_GRAPH": "1"}
+    info, log = h200("flashinfer")
+    assert "host" in failed(info, "mtp", log, env=glue)["conflicting options"].seen
+    assert "conflicting options" not in failed(info, "mtp", log, env={next(iter(glue)): "0"})
+    info, log = h200("fa3")
+    assert "conflicting options" not in failed(info, "mtp", log, env=glue)
+
+
+def test_a_simulated_accept_length_is_never_shown_as_the_model_s_own():
+    info, log = h200("fa3")
+    for told in ({"log": log}, {"log": None, "env": {"LABKIT_SIMULATE_ACC_LEN_FILE": "accept"}}):
+        env = told.get("env", {})
+        found = {c.name: c for c in configuration(Observed(info, told["log"], rows(a=3.9), env), "mtp")}
+        for name in ("accept length", "drafting pays"):
+            assert found[name].verdict == "cannot tell" and "simulated" in found[name].seen
+
+
 @pytest.fixture
 def unequal():
     """What `labkit compare` says differs between two runs of which one has these parameters."""

@@ -23,7 +23,7 @@ GROUPS = (
     ),
     ("router", r"router|topk"),
     ("KDA", r"kda|delta_rule|conv1d|conv_window|layer_norm_gated|gated_norm|mamba"),
-    ("MLA", r"mla|rope|BatchPrefill|BatchDecode"),
+    ("MLA", r"mla|rope|BatchPrefill|BatchDecode|flash::|flash_fwd"),
     ("FP8 projections", r"deep_gemm|per_token_group_quant"),
     ("head and sampling", r"cutlass_3x_gemm_sm90_fp8|per_token_quant_fp8|nvjet_sm\d+_tss|argmax|sampl|softmax"),
     ("BF16 products", r"nvjet|cublas|gemm|gemv|splitK"),
