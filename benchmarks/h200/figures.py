@@ -12,14 +12,16 @@ if TYPE_CHECKING:
 _HATCH = ("", "/", "\\", "x", "-", "|", "+", ".")
 
 
-def pass_time(table: "pd.DataFrame", *, title: str = "Where the time of one pass goes") -> go.Figure:
+def pass_time(
+    table: "pd.DataFrame", *, title: str = "Where the time of one pass goes", y: str = "ms per pass ● measured"
+) -> go.Figure:
     """Stacked milliseconds of kernel time by group of kernels, one bar per profiled server.
 
     table: rows are groups, columns are servers, values in ms (benchmarks.h200.tables.profile_table).
     """
     figure = new(
         title,
-        y="ms per pass ● measured",
+        y=y,
         alt="; ".join(
             f"{server}: " + ", ".join(f"{g} {v:.2f} ms" for g, v in table[server].items() if v >= 0.005)
             for server in table

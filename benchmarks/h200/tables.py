@@ -191,11 +191,11 @@ def rounds_table(record: Record, load: str) -> pd.DataFrame:
 
 
 def profile_table(record: Record) -> pd.DataFrame:
-    """Milliseconds of kernel time in one pass by group of kernels; one column a profiled server."""
+    """Milliseconds of kernel time in one pass by group of kernels, mean over visits; one column a profiled server."""
     table = pd.DataFrame(
         {
-            label.split("-", 1)[1]: {k: v * 1e3 for k, v in profile.grouped(got["by_name"]).items()}
-            for label, got in record.profiles.items()
+            server: pd.DataFrame([profile.grouped(g["by_name"]) for g in got]).fillna(0.0).mean() * 1e3
+            for server, got in _profiled(record).items()
         }
     ).fillna(0.0)
     ladder = [n for n in RUNGS if n in table]
@@ -210,41 +210,27 @@ def gaps_table(record: Record, load: str = "1k") -> pd.DataFrame:
     exceed the busy time.
     """
     arms, rows = record.results[load], {}
-    for label, got in record.profiles.items():
-        server = label.split("-", 1)[1]
+    for server, got in _profiled(record).items():
         arm = arms.get(f"{server} a=3.9") or arms[server]
         seconds = arm.estimates.round.value
+        busy = float(np.mean([g["busy_s"] for g in got]))
         rows[server] = {
             "pass ms": seconds * 1e3,
-            "kernels": got["kernels_per_step"],
-            "busy ms": got["busy_s"] * 1e3,
-            "sum of kernels ms": sum(e["time_s"] for e in got["by_name"].values()) * 1e3,
-            "gap ms": (seconds - got["busy_s"]) * 1e3,
-            "gap share": 1 - got["busy_s"] / seconds,
+            "kernels": np.mean([g["kernels_per_step"] for g in got]),
+            "busy ms": busy * 1e3,
+            "sum of kernels ms": np.mean([sum(e["time_s"] for e in g["by_name"].values()) for g in got]) * 1e3,
+            "gap ms": (seconds - busy) * 1e3,
+            "gap share": 1 - busy / seconds,
         }
     return pd.DataFrame(rows).T
 
 
-def benchmark_table(record: Record) -> pd.DataFrame:
-    """SGLang's own benchmark beside labkit bench on one server (folder bench); ms. Empty without it."""
-    path = record.folder / "bench" / "sglang_benchmark.json"
-    if not path.exists():
-        return pd.DataFrame()
-    theirs = json.loads(path.read_text())
-    rows = estimates.good(read_run(path.parent).rows)
-    mine = {
-        "median TPOT ms": pd.Series([r["tpot_s"] for r in rows]).median() * 1e3,
-        "mean TPOT ms": pd.Series([r["tpot_s"] for r in rows]).mean() * 1e3,
-        "requests": len(rows),
-    }
-    other = {
-        "median TPOT ms": theirs["median_tpot_ms"],
-        "mean TPOT ms": theirs["mean_tpot_ms"],
-        "requests": theirs["completed"],
-    }
-    table = pd.DataFrame({"labkit bench": mine, "sglang.benchmark.serving": other}).T
-    table["against ours"] = table["median TPOT ms"] / mine["median TPOT ms"] - 1
-    return table
+def _profiled(record: Record) -> dict[str, list[dict]]:
+    """Profiles by server; several visits may each have one."""
+    out: dict[str, list[dict]] = {}
+    for label, got in record.profiles.items():
+        out.setdefault(label.split("-", 1)[1], []).append(got)
+    return out
 
 
 def clock_table(record: Record) -> pd.DataFrame:
@@ -285,8 +271,9 @@ def checks_table(record: Record, load: str = "1k") -> pd.DataFrame:
         has = [s.name for s in changes if _holds(told, *next(iter(s.set.items())))]
         expect = has or [plain.name]
         log = next((text for stop, text in record.logs.items() if stop.split("-", 1)[-1] == server), None)
-        env = {k: v for k, v in arm["launch"]["env"].items() if k.startswith("SGL")}
-        mine = tuple(r for r in record.runs[load].rows if r["arm"] == server and r["status"] != "warmup")
+        env = {k: v for k, v in arm["launch"]["env"].items() if k.startswith(("SGL", "LABKIT_SIMULATE"))}
+        rows_of = [r for r in record.runs[load].rows if r["arm"].split(" ")[0] == server and r["status"] != "warmup"]
+        mine = tuple([r for r in rows_of if r["arm"] == server] or rows_of)
         for check in configuration(Observed(arm["server_info"], log, mine, env), expect, config):
             rows.append({"server": server, **check.as_dict()})
     return pd.DataFrame(rows)

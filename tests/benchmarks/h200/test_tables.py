@@ -111,7 +111,6 @@ def test_law_profile_clock_and_starts(folder):
     assert profiled["kernels"].to_dict() == pytest.approx({"expert products": 2.0, "FP8 projections": 1.0})
     gaps = campaign.gaps_table(record).loc["kernels"]
     assert gaps["gap ms"] == pytest.approx(4.8 - 3.0) and gaps["gap share"] == pytest.approx(1.8 / 4.8)
-    assert campaign.benchmark_table(record).empty
     assert campaign.clock_table(record)["median"].tolist() == pytest.approx([-0.001] * 5, abs=1e-4)
     assert campaign.starts_table(record).loc[("kernels", 0), "warm caches"] == "triton"
 
