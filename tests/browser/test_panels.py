@@ -59,7 +59,7 @@ def open_notebook(browser, lab):
 
 def done(page):
     """The line of a run's end; nothing is left to do where another notebook has measured the same."""
-    ends = ("done in", "nothing was left")
+    ends = ("done in", "nothing to measure")
     return page.until(lambda: [n for n in page.notes() if n.startswith(ends)], timeout_s=150, note="the run")
 
 
