@@ -12,7 +12,7 @@ from labkit.figures import bytes as figures
 from labkit.figures import decode
 from labkit.figures.show import follow_theme, show
 from labkit.measure import machine as machines
-from labkit.notebook import render as words
+from labkit.notebook import render
 from labkit.notebook.bytes_choice import BATCHES, WINDOWS, Choice
 from labkit.notebook.mode import is_live
 from labkit.roofline.account import Account, checkpoint_bytes, per_tensor, simple
@@ -27,7 +27,7 @@ from labkit.roofline.floors import (
 )
 from labkit.roofline.predictions import context_crossover, room, sensitivity, split_curve
 
-Lines = list[words.Line]
+Lines = list[render.Line]
 
 
 class BytesPanel:
@@ -408,7 +408,7 @@ class BytesPanel:
 
     def summary(self) -> None:
         """The three numbers as plain text."""
-        print(words.plain(self._your_lines(), "01_bytes"))
+        print(render.plain(self._your_lines(), "01_bytes"))
 
     # --- showing --------------------------------------------------------------------------------------------------
 
@@ -458,11 +458,11 @@ class BytesPanel:
             tooltip="Commit to a guess; the figure then appears.",
             style={"description_width": "150px"},
         )
-        said, begun = W.HTML(words.note("The figure appears once you have chosen.")), []
+        said, begun = W.HTML(render.note("The figure appears once you have chosen.")), []
 
         def chosen(change) -> None:
             if change["new"]:
-                said.value = words.note(guess(change["new"]))
+                said.value = render.note(guess(change["new"]))
                 if not begun:
                     begun.append(True)
                     begin()
@@ -475,7 +475,7 @@ class BytesPanel:
         figure, drawn, lines, note = section
         if figure is not None:
             drawn.show([figure()])
-        note.value = words.STYLE + words.table(lines()) if lines() else ""
+        note.value = render.STYLE + render.table(lines()) if lines() else ""
 
     def _control(self, name: str):
         """The one control of a setting: shown in several sections it is the same widget, and moves in all of them."""
@@ -493,7 +493,7 @@ class BytesPanel:
 
     def _table(self, lines: Lines) -> None:
         if lines:
-            self._display(words.STYLE + words.table(lines), words.plain(lines))
+            self._display(render.STYLE + render.table(lines), render.plain(lines))
 
     @staticmethod
     def _display(page: str, text: str) -> None:

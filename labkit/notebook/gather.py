@@ -11,7 +11,7 @@ from labkit.fields import Text, check
 from labkit.figures import decode, runs
 from labkit.figures.show import bundle, follow_theme
 from labkit.measure.results import Result, results_of, speedup
-from labkit.notebook import render as words
+from labkit.notebook import render
 from labkit.notebook.mode import is_live
 from labkit.params import Params
 from labkit.records import read_run
@@ -62,8 +62,8 @@ class Gathered:
         )
         return [(name, best[digest]) for digest, name in order.items() if digest in best]
 
-    def lines(self) -> list[words.Line]:
-        out: list[words.Line] = []
+    def lines(self) -> list[render.Line]:
+        out: list[render.Line] = []
         for label, found in self.records:
             for name, r in found.items():
                 a = f"a = {r.accept.value:.2f}" if r.accept is not None else "plain"
@@ -121,11 +121,11 @@ class Gathered:
 
     def findings(self) -> None:
         lines = self.lines() or [("no record found", "", f"looked in {self.out_dir}: run another notebook first")]
-        notes = words.paragraphs([f"not read: {u}" for u in self.unreadable])
-        self._show([({"text/html": words.STYLE + words.table(lines) + notes, "text/plain": words.plain(lines)}, {})])
+        notes = render.paragraphs([f"not read: {u}" for u in self.unreadable])
+        self._show([({"text/html": render.STYLE + render.table(lines) + notes, "text/plain": render.plain(lines)}, {})])
 
     def summary(self) -> None:
-        text = words.plain(self.lines(), self.name) if self.records else f"{self.name}: no record in {self.out_dir}"
+        text = render.plain(self.lines(), self.name) if self.records else f"{self.name}: no record in {self.out_dir}"
         self._show([({"text/plain": text}, {})])
 
 

@@ -11,7 +11,7 @@ from labkit.figures.show import bundle, follow_theme, show
 from labkit.measure.pool import Pool, pool
 from labkit.measure.results import Arm
 from labkit.measure.runner import Block, Runner
-from labkit.notebook import render as words
+from labkit.notebook import render
 from labkit.notebook.experiment import Experiment, waiting
 from labkit.notebook.mode import is_live
 from labkit.records import RunWriter, Store
@@ -86,14 +86,14 @@ class Panel:
         sweep = self.arms(sweep=True)
         self.runner.recall(*([sweep] if sweep else []), self.arms())
 
-    def kept_lines(self) -> list[words.Line]:
+    def kept_lines(self) -> list[render.Line]:
         """What was measured under this load with other settings, or not side by side with the present ones."""
         kept = sorted(self.runner.kept.values(), key=lambda r: r.tpot.value)
         return [
             (f"{r.name}, {r.age}", r.tpot, "plain" if r.accept is None else f"a = {r.accept.value:.2f}") for r in kept
         ]
 
-    def lines(self) -> list[words.Line]:
+    def lines(self) -> list[render.Line]:
         """The findings, led by the reader's guess where there is one."""
         return self.experiment.findings(self.results)
 
@@ -147,7 +147,7 @@ class Panel:
             return "Nothing measured yet: go up and press Run; this text is then filled in."
         notes = [f"note: {w}" for w in self.experiment.warnings(self.results)]
         notes += [f"record: {self.record}"] if self.record else []
-        return "\n".join([words.plain(self.lines(), self.experiment.name), *notes])
+        return "\n".join([render.plain(self.lines(), self.experiment.name), *notes])
 
     def _run_headless(self) -> None:
         sweep = bool(self.experiment.sweep())
@@ -186,22 +186,22 @@ class Panel:
             if e.guess is None:
                 return []
             said = "none was made" if self.committed is None else f"{self.committed:g} {e.guess.unit}"
-            return [_html(words.note(f"{e.guess.question} Guess: {said}."), f"Guess: {said}")]
+            return [_html(render.note(f"{e.guess.question} Guess: {said}."), f"Guess: {said}")]
         if which == "predict":
             lines = e.predictions(self.results)
-            return [_html(words.table(lines, ("", "predicted", "evidence", "")), words.plain(lines))] if lines else []
+            return [_html(render.table(lines, ("", "predicted", "evidence", "")), render.plain(lines))] if lines else []
         if which == "run":
             return [bundle(f) for f in self.figures()]
         if which == "findings":
-            text = words.paragraphs(e.verdict(self.results)) + words.cautions(e.warnings(self.results))
-            return [_html(words.table(self.lines()) + text, words.plain(self.lines()))]
+            text = render.paragraphs(e.verdict(self.results)) + render.cautions(e.warnings(self.results))
+            return [_html(render.table(self.lines()) + text, render.plain(self.lines()))]
         if which == "summary":
             return [({"text/plain": self.summary_text()}, {})]
         raise KeyError(which)
 
 
 def _html(markup: str, text: str) -> tuple[dict, dict]:
-    return {"text/html": words.STYLE + markup, "text/plain": text}, {}
+    return {"text/html": render.STYLE + markup, "text/plain": text}, {}
 
 
 __all__ = ["Panel", "show"]

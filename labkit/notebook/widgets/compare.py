@@ -8,7 +8,7 @@ from labkit.errors import BadInput, LabError
 from labkit.evidence import Evidence
 from labkit.figures import decode, live
 from labkit.measure.results import Result, results_of, speedup
-from labkit.notebook import render as words
+from labkit.notebook import render
 from labkit.notebook.widgets import controls
 
 if TYPE_CHECKING:
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 NOTHING = "(none)"
 
 
-def compare(now: dict[str, Result], then: dict[str, Result]) -> list[words.Line]:
+def compare(now: dict[str, Result], then: dict[str, Result]) -> list[render.Line]:
     """Arms of both, with TPOT now over then; arms measured under other conditions are named and not compared."""
-    lines: list[words.Line] = []
+    lines: list[render.Line] = []
     for name, old in then.items():
         new = now.get(name)
         if new is None or not new.used:
@@ -70,7 +70,7 @@ class Overlay:
             if not then:
                 raise BadInput("run", name, "a run with at least one measured request")
         except LabError as e:
-            self.table.value = words.note(str(e), "alert")
+            self.table.value = render.note(str(e), "alert")
             self.shown.children = (self.table,)
             return
         now = {n: r for n, r in self.panel.results.items() if r.used}
@@ -78,5 +78,5 @@ class Overlay:
         when = f"{time[:2]}:{time[2:4]}:{time[4:]}"
         items = [(f"{n}, now", r.tpot) for n, r in now.items()] + [(f"{n}, {when}", r.tpot) for n, r in then.items()]
         self.board.show([decode.tpot(items, title=f"Now and the run of {when}")])
-        self.table.value = words.STYLE + words.table(compare(now, then))
+        self.table.value = render.STYLE + render.table(compare(now, then))
         self.shown.children = (self.board, self.table)

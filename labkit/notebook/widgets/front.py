@@ -15,7 +15,7 @@ from labkit.errors import LabError
 from labkit.evidence import Evidence
 from labkit.figures import live
 from labkit.measure.runner import Block
-from labkit.notebook import render as words
+from labkit.notebook import render
 from labkit.notebook.widgets import controls, export
 from labkit.notebook.widgets.compare import Overlay
 from labkit.notebook.widgets.status import EngineStrip
@@ -142,7 +142,7 @@ class Front:
         self.panel.committed = self.guess.value
         self.panel.experiment.guessed = self.guess.value
         unit = self.panel.experiment.guess.unit
-        self.guess_state.value = words.note(f"Committed: {self.guess.value:g} {unit}. The prediction is below.")
+        self.guess_state.value = render.note(f"Committed: {self.guess.value:g} {unit}. The prediction is below.")
         self._refresh(final=True)
 
     def _moved(self, name: str, value: object) -> None:
@@ -152,7 +152,7 @@ class Front:
         with self._state:
             if self._running:
                 self._pending[name] = value
-                self.note.value = words.note("Settings changed: the current run keeps its own; these apply after it.")
+                self.note.value = render.note("Settings changed: the current run keeps its own; these apply after it.")
                 return
         self._guarded(lambda: self.panel.experiment.values.__setitem__(name, setting.check(value)))
         # What the last run came to belongs to other settings.
@@ -189,7 +189,7 @@ class Front:
                 said.append("Sweep: " + panel.forecast(panel.blocks(sweep=True)))
             if not blocks:
                 said.append("Measure again: " + panel.forecast(panel.blocks(again=True)))
-            self.forecast.value = "<br>".join(map(words.note, said))
+            self.forecast.value = "<br>".join(map(render.note, said))
             arms = [a for b in blocks for a in b.arms]
             # By configuration: arms that differ in their load alone share an engine.
             fresh = {a.config.digest(): a.name for a in reversed(arms) if panel.runner.pool.needs_start(a.config)}
@@ -201,7 +201,7 @@ class Front:
             ages = [f"{r.name} measured {r.age}" for r in panel.results.values() if r.age]
             if ages:
                 notes.append("Stored results shown: " + ", ".join(ages) + ".")
-            self.note.value = words.note(" ".join(notes))
+            self.note.value = render.note(" ".join(notes))
             if not self.busy:
                 self.strip.enable(True)
 
@@ -246,7 +246,7 @@ class Front:
 
     def _cancel(self) -> None:
         self.panel.cancel.set()
-        self.doing.value = words.note("cancelling")
+        self.doing.value = render.note("cancelling")
 
     def _work(self, sweep: bool, again: bool) -> None:
         began, self._measured = time.monotonic(), False
@@ -265,9 +265,9 @@ class Front:
         except LabError as e:
             stopped = self.panel.cancel.is_set()
             end = "cancelled" if stopped else "failed: see below; the notebook goes on"
-            alert = "" if stopped else words.note(str(e), "alert")
+            alert = "" if stopped else render.note(str(e), "alert")
         except Exception as e:  # a thread's exception would vanish; the panel must say it
-            end, alert = "failed: see below", words.note(f"{type(e).__name__}: {e}", "alert")
+            end, alert = "failed: see below", render.note(f"{type(e).__name__}: {e}", "alert")
         self._finish(end, alert)
 
     def _finish(self, end: str, alert: str) -> None:
@@ -279,7 +279,7 @@ class Front:
             self.overlay.refresh()
         finally:
             self.alert.value = alert or self.alert.value
-            self.doing.value = words.note(end)
+            self.doing.value = render.note(end)
             self._settle()
             self._buttons(running=False)
 
@@ -293,7 +293,7 @@ class Front:
         if not blocks:
             return
         self._measured, self.bar.layout.display = True, ""
-        self.doing.value = words.note("starting")
+        self.doing.value = render.note("starting")
         for progress in self.panel.measure(blocks, self.panel.writer(), tell=self._heard):
             now = time.monotonic()
             if progress.text == "warming up":
@@ -304,7 +304,7 @@ class Front:
             self._drawn = now
             self.bar.max, self.bar.value = max(1, progress.total), progress.done
             left = f", about {minutes(progress.eta_s)} left" if progress.eta_s else ""
-            self.doing.value = words.note(f"{progress.done} of {progress.total}: {progress.text}{left}")
+            self.doing.value = render.note(f"{progress.done} of {progress.total}: {progress.text}{left}")
             self._refresh()
 
     def _heard(self, line: str) -> None:
@@ -312,7 +312,7 @@ class Front:
         self.strip.log(line)
         if line.startswith("phase: "):
             text = f"starting the engine: {line.removeprefix('phase: ')} (a first start takes a few seconds to compile)"
-            self.doing.value = words.note(text)
+            self.doing.value = render.note(text)
 
     def _done(self, seconds: float) -> str:
         """What a run came to, in the line that the reader looks at: the rest is further down."""
@@ -336,14 +336,14 @@ class Front:
         self.strip.enable(not running)
 
     def _saved(self, path) -> None:
-        self.saved.value = words.note(f"written: {path}")
+        self.saved.value = render.note(f"written: {path}")
 
     def _guarded(self, work) -> None:
         """Run something that may fail in a way meant for people; the panel shows it and goes on."""
         try:
             work()
         except LabError as e:
-            self.alert.value = words.note(str(e), "alert")
+            self.alert.value = render.note(str(e), "alert")
 
     # --- drawing ---------------------------------------------------------------------------------------------------
 
@@ -355,14 +355,14 @@ class Front:
             e = self.panel.experiment
             if final:
                 self.lines.value = (
-                    words.STYLE
-                    + words.table(self.panel.lines())
-                    + words.paragraphs(e.verdict(self.panel.results))
-                    + words.cautions(e.warnings(self.panel.results))
+                    render.STYLE
+                    + render.table(self.panel.lines())
+                    + render.paragraphs(e.verdict(self.panel.results))
+                    + render.cautions(e.warnings(self.panel.results))
                     + self._kept()
                 )
                 self.predicted.value = self._prediction()
-                self.block.value = words.STYLE + words.block(self.panel.summary_text())
+                self.block.value = render.STYLE + render.block(self.panel.summary_text())
 
         self._guarded(draw)
 
@@ -371,13 +371,13 @@ class Front:
         lines = self.panel.kept_lines()
         if not lines:
             return ""
-        return words.note("Measured earlier under this load, not part of the comparison above:") + words.table(lines)
+        return render.note("Measured earlier under this load, not part of the comparison above:") + render.table(lines)
 
     def _prediction(self) -> str:
         e = self.panel.experiment
         if e.guess is not None and self.panel.committed is None:
-            return words.note("The prediction appears here once your guess is committed above.")
+            return render.note("The prediction appears here once your guess is committed above.")
         lines: list[tuple[str, Evidence | str, str]] = list(e.predictions(self.panel.results))
         if e.guess is not None:
             lines.insert(0, ("your guess", f"{self.panel.committed:g} {e.guess.unit}", "committed before measuring"))
-        return words.STYLE + words.table(lines, ("", "predicted", "evidence", ""))
+        return render.STYLE + render.table(lines, ("", "predicted", "evidence", ""))

@@ -13,7 +13,7 @@ from labkit.engines.process import owner
 from labkit.engines.turn import notebook_of
 from labkit.errors import LabError
 from labkit.measure.pool import engine_name
-from labkit.notebook import render as words
+from labkit.notebook import render
 from labkit.notebook.widgets import controls
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class EngineStrip:
 
     def say(self, text: str) -> None:
         """A state of its own until the next refresh."""
-        self.state.value = words.note(text)
+        self.state.value = render.note(text)
 
     def enable(self, on: bool) -> None:
         """Buttons that would do something: none during a run, else Start before one is there, Stop after."""
@@ -66,7 +66,7 @@ class EngineStrip:
                 + (f", started in {e.start_seconds:.1f} s" if e.start_seconds else "")
                 for e in running
             )
-            self.state.value = words.note(f"running: {text}")
+            self.state.value = render.note(f"running: {text}")
             for engine in running:
                 if hasattr(engine, "tail"):
                     self._lines.extend(line for line in engine.tail(20) if line not in self._lines)
@@ -74,7 +74,7 @@ class EngineStrip:
             document = html.escape(json.dumps(infos, indent=1, default=str))
             self.config_view.value = f"<pre class='labkit-log'>{document}</pre>"
         else:
-            self.state.value = words.note(self._idle())
+            self.state.value = render.note(self._idle())
         self._show_log()
         self.enable(True)
 
@@ -87,7 +87,7 @@ class EngineStrip:
 
     def _show_log(self) -> None:
         text = html.escape("\n".join(self._lines)) or "nothing logged yet"
-        self.log_view.value = f"{words.STYLE}<pre class='labkit-log'>{text}</pre>"
+        self.log_view.value = f"{render.STYLE}<pre class='labkit-log'>{text}</pre>"
 
     def _start(self) -> None:
         """Start the engines of the present settings, in a thread: a start can take minutes on a GPU."""
@@ -103,7 +103,7 @@ class EngineStrip:
                 )
             except LabError as e:
                 self._lines.extend(str(e).splitlines())
-                self.state.value = words.note(str(e).splitlines()[0], "alert")
+                self.state.value = render.note(str(e).splitlines()[0], "alert")
                 self._show_log()
             else:
                 self._guarded(self.refresh)
@@ -112,7 +112,7 @@ class EngineStrip:
 
         self.enable(False)
         self.panel.cancel.clear()
-        self.state.value = words.note("starting")
+        self.state.value = render.note("starting")
         threading.Thread(target=work, daemon=True).start()
 
     def _stop(self) -> None:
