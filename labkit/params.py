@@ -7,10 +7,23 @@ from pydantic import Field
 from labkit.engines import ladder
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
-from labkit.fields import Model, Text, list_of, real, whole
+from labkit.fields import Flag, Model, Text, list_of, real, whole
 
 COMMON, NOTEBOOKS = "common", "notebooks"  # the two sections of a params file
 ROOT = "LABKIT_ROOT"  # the variable with the folder that relative paths in a notebook's parameters count from
+
+
+class Sampling(Model):
+    """How tokens are drawn, in SGLang's names; what is not given is the load's own. temperature 0 is greedy."""
+
+    temperature: real(0, 5) | None = None
+    top_p: real(0.01, 1) | None = None
+    top_k: whole(-1, 1 << 20) | None = None
+    min_p: real(0, 1) | None = None
+
+    def given(self) -> dict[str, float]:
+        """What was given, as a request has it."""
+        return self.model_dump(exclude_none=True)
 
 
 class Params(Model):
@@ -22,6 +35,9 @@ class Params(Model):
     workload   a name that labkit.workloads.load knows
     count      distinct prompts; every repeat and every arm uses the same ones
     repeats    measured passes over the prompts; warmup requests before them are not counted
+    sampling   instead of the load's own sampling
+    shots      worked examples before each question of gsm8k; None: 5, on the pocket model none
+    keep_answers  keep the text of every answer in the record (at most 20,000 characters each)
     out_dir    parent of the run's directory
     """
 
@@ -36,6 +52,9 @@ class Params(Model):
     prompt_tokens: whole(4, 1 << 20) | None = None
     output_tokens: whole(2, 1 << 20) | None = 192
     seed: whole(0, 2**31 - 1) = 1
+    sampling: Sampling | None = None
+    shots: whole(0, 64) | None = None
+    keep_answers: Flag = True
     out_dir: Text = "outputs"
     tokenizer: Text | None = None
     timeout_s: real(1, 86400) = 300.0
@@ -52,8 +71,8 @@ class Params(Model):
 
     def load(self) -> dict:
         """What the engine is asked to do, apart from which engine it is: the load part of a store's key."""
-        names = ("workload", "count", "prompt_tokens", "output_tokens", "seed")
-        return {n: getattr(self, n) for n in names}
+        names = ("workload", "count", "prompt_tokens", "output_tokens", "seed", "shots")
+        return {n: getattr(self, n) for n in names} | {"sampling": self.sampling and self.sampling.given()}
 
     def replace(self, **changes: object) -> "Params":
         """A checked copy with some fields changed."""

@@ -13,7 +13,7 @@ from labkit.measure import estimates, stats
 from labkit.roofline import proportions
 from labkit.workloads import answers
 
-READERS = {"flexible": answers.flexible, "strict": answers.strict}
+READERS = ("flexible", "strict")
 ANSWERED = (answers.RIGHT, answers.WRONG, answers.NO_ANSWER)
 CEILING = 0.95  # accuracy above which a better model has little room to show it
 NARROW = 0.10  # width of a ratio's interval, as a share of the ratio, up to which a speed decides anything
@@ -22,12 +22,15 @@ BEYOND = 5  # samples that must lie beyond a percentile before it says anything
 
 
 def outcome(row: Mapping, reader: str = "flexible") -> str | None:
-    """What became of a row's question (labkit.workloads.answers.OUTCOMES); None for a cancelled request."""
-    if row["status"] == "ok":
-        return answers.outcome(
-            row["text"] or "", row["expected"], finish_reason=row["finish_reason"], read=READERS[reader]
-        )
-    return {"refused": answers.REFUSED, "error": answers.FAILED}.get(row["status"])
+    """What became of a row's question (labkit.workloads.answers.OUTCOMES); None for a cancelled request.
+
+    A kept text is read again; without one the outcome that was written down at the time counts.
+    """
+    if row["status"] != "ok":
+        return {"refused": answers.REFUSED, "error": answers.FAILED}.get(row["status"])
+    if row.get("text") is None and row.get("outcomes"):
+        return row["outcomes"][reader]
+    return answers.outcomes(row.get("text") or "", row["expected"], finish_reason=row["finish_reason"])[reader]
 
 
 def accuracy(outcomes: Sequence[str]) -> dict:

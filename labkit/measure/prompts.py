@@ -29,4 +29,7 @@ def prompts_of(params: Params, info: Mapping[str, object] = NOTHING) -> list[wor
         tokenizer_path=tokenizer_of(params, info),
         prompt_tokens=params.prompt_tokens,
         output_tokens=params.output_tokens,
+        sampling=params.sampling and params.sampling.given(),
+        shots=params.shots,
+        keep_answers=params.keep_answers,
     )

@@ -11,10 +11,11 @@ from typing import Protocol
 from labkit.engines.dialects import SGLANG, Dialect
 from labkit.errors import BadInput
 from labkit.measure import client, doubts
-from labkit.workloads import Prompt
+from labkit.workloads import Prompt, answers
 
 WARMUP_TOKENS = 32
 FAILURES_IN_A_ROW = 3  # errors or refusals; then the server is taken to be gone, or to belong to somebody else
+ANSWER_LIMIT = 20_000  # characters of an answer that a record keeps
 
 
 class Writer(Protocol):
@@ -196,6 +197,7 @@ def sample(
     if any(d.kind == "speculative counts disagree" for d in found):
         # Counts that contradict each other make no accept length; the doubt keeps what they were.
         result.accept_length = result.verify_ct = None
+    row |= _answer(prompt, result)
     numbers = _numbers(result)
     if numbers["prompt_tokens"] is None:
         numbers["prompt_tokens"] = row["sent_tokens"] or 0
@@ -229,6 +231,15 @@ def prompt_digest(prompt: Prompt) -> str:
 
 def _sha(sent: object) -> str:
     return hashlib.sha256(repr(sent).encode()).hexdigest()[:12]
+
+
+def _answer(prompt: Prompt, result: client.RequestResult) -> dict:
+    """The answer's text, where it is kept, and how it was read (strictly, flexibly) where the right one is known."""
+    text = result.text or ""
+    found = {"text": text[:ANSWER_LIMIT] if prompt.keep_answer and text else None, "expected": prompt.expected}
+    if prompt.expected is not None and text:
+        found["outcomes"] = answers.outcomes(text, prompt.expected, finish_reason=result.finish_reason)
+    return found
 
 
 def _numbers(r: client.RequestResult) -> dict:

@@ -95,6 +95,14 @@ def outcome(text: str, expected: str, *, finish_reason: str | None, read=flexibl
     return WRONG if found is not None else NO_ANSWER
 
 
+def outcomes(text: str, expected: str, *, finish_reason: str | None) -> dict[str, str]:
+    """The outcome as each way of reading has it: {"flexible", "strict"}."""
+    return {
+        name: outcome(text, expected, finish_reason=finish_reason, read=read)
+        for name, read in (("flexible", flexible), ("strict", strict))
+    }
+
+
 def _first(text: str) -> Fraction | None:
     numbers = _numbers(text)
     return numbers[0] if numbers else None

@@ -30,7 +30,8 @@ SAMPLED = {"temperature": 1.0, "top_p": 0.95}
 class Prompt:
     """One request: exactly one of text and input_ids; sampling in SGLang's names (without max_new_tokens).
 
-    expected: the right answer where there is one. workload: the load's name.
+    expected: the right answer where there is one. workload: the load's name. keep_answer: whether a record may hold the
+    text that comes back.
     """
 
     text: str | None = None
@@ -40,6 +41,7 @@ class Prompt:
     seed: int = 0
     expected: str | None = None
     workload: str = ""
+    keep_answer: bool = True
 
 
 def load(
@@ -52,6 +54,7 @@ def load(
     output_tokens: int | None = None,
     sampling: Mapping[str, object] | None = None,
     shots: int | None = None,
+    keep_answers: bool = True,
 ) -> list[Prompt]:
     """`count` distinct prompts of a load.
 
@@ -98,6 +101,7 @@ def load(
                 _seed(seed, i),
                 expected,
                 shown,
+                keep_answers,
             )
         )
     if len({(p.text, tuple(p.input_ids or ())) for p in prompts}) < count:

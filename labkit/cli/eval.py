@@ -1,0 +1,198 @@
+"""`labkit eval`: accuracy and latency of two or more arms on the same questions, paired."""
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from labkit.cli.ladder import arms_of
+
+if TYPE_CHECKING:
+    from labkit.measure.results import Arm
+    from labkit.params import Params
+    from labkit.records import RunWriter
+
+HELP = "accuracy and latency of two or more arms on the same questions, paired"
+PREVIEW = 50  # questions after which a first interval is shown
+FULL = 1319  # as many as GSM8K's test split, and as the shipped held-out problems
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", "--params", default=None, metavar="YAML", help="parameters (default: the pocket engine)")
+    parser.add_argument(
+        "--workload",
+        default="gsm_symbolic",
+        help="questions with answers: gsm_symbolic (shipped), gsm8k[:FOLDER], file:PATH (default: gsm_symbolic)",
+    )
+    parser.add_argument("--questions", default=60, help="how many (default: 60)")
+    parser.add_argument("--full", action="store_true", help=f"all {FULL} questions of the shipped set or of GSM8K")
+    parser.add_argument(
+        "--arms", help="comma-separated (default: the first and the last that is not broken on purpose)"
+    )
+    parser.add_argument("--seed", help="seed of the questions' order and of sampling")
+    parser.add_argument("--temperature", type=float, help="instead of the load's own; 0 is greedy")
+    parser.add_argument("--margin", type=float, default=1.0, help="points of accuracy that may be lost (default: 1)")
+    parser.add_argument("--no-answers", action="store_true", help="keep outcomes only, not the answers' text")
+    parser.add_argument("--resume", metavar="RUN", help="go on with a run that was cut short; nothing is asked twice")
+    parser.add_argument("--out", help="parent of the run's directory (default: outputs)")
+
+
+def main(args: argparse.Namespace) -> int:
+    from labkit.errors import BadInput
+    from labkit.measure.evaluation import evaluation
+    from labkit.measure.prompts import prompts_of
+    from labkit.params import load_params
+    from labkit.records import RunWriter, read_run
+    from labkit.records.writer import new_directory
+
+    if not 0 < args.margin < 100:
+        raise BadInput("margin", args.margin, "points above 0 and below 100")
+    params = load_params(read_run(args.resume).meta["parameters"]) if args.resume else _params(args)
+    if any(p.expected is None for p in prompts_of(params)):
+        raise BadInput("workload", params.workload, "questions with answers: gsm_symbolic, gsm8k, or a file with them")
+    arms = arms_of(params)
+    if args.resume:
+        writer = RunWriter.resume(args.resume)
+    else:
+        directory = new_directory(params.out_dir, f"eval-{params.engine.engine}")
+        writer = RunWriter(directory, params.as_dict(), label="eval")
+    with writer:
+        rows = _measure(params, arms, writer)
+        found = evaluation(rows, [a.name for a in arms], margin=args.margin / 100, seed=params.seed)
+        writer.meta["summary"] = {"evaluation": found}
+    if args.json:
+        print(json.dumps({"run": str(writer.directory), "engine": params.engine.engine, **found}))
+        return 0
+    for line in lines(found):
+        print(line)
+    print(f"record: {writer.directory}")
+    return 0
+
+
+def _params(args: argparse.Namespace) -> "Params":
+    from labkit.engines import ladder
+    from labkit.params import load_params
+
+    params = load_params(
+        args.params or {},
+        workload=args.workload,
+        count=FULL if args.full else args.questions,
+        repeats=1,
+        seed=args.seed,
+        sampling=None if args.temperature is None else {"temperature": args.temperature},
+        keep_answers=not args.no_answers,
+        out_dir=args.out,
+    ).replace(output_tokens=None)
+    sound = [a.name for a in params.ladder() if a.expect != ladder.FAULT]
+    return params.replace(only=args.arms.split(",") if args.arms else [sound[0], sound[-1]])
+
+
+def _measure(params: "Params", arms: "list[Arm]", writer: "RunWriter") -> list[dict]:
+    """Ask every question of every arm; the rows, those of a resumed run among them."""
+    from labkit.measure.pool import Pool
+    from labkit.measure.runner import Runner
+    from labkit.units import minutes
+
+    runner = Runner(Pool())
+    blocks = runner.plan(arms)
+    seconds, _ = runner.forecast(blocks)
+    _say(f"about {minutes(seconds)} for {len(arms)} arms x {params.count} questions (a first estimate from bytes)")
+    try:
+        for progress in runner.run(blocks, writer):
+            if progress.row is None:
+                _say(progress.text)
+                continue
+            if params.count > PREVIEW and len(runner.fresh[progress.row["arm"]]) == PREVIEW:
+                _say(f"{progress.row['arm']}, first {PREVIEW} questions: {_preview(runner.fresh[progress.row['arm']])}")
+            if progress.done % 100 == 0:
+                _say(f"{progress.done} of {progress.total} requests, about {minutes(progress.eta_s or 0)} left")
+    finally:
+        runner.pool.stop()
+    return [row for rows in runner.fresh.values() for row in rows]
+
+
+def _preview(rows: list[dict]) -> str:
+    from labkit.measure import evaluation
+    from labkit.workloads import answers
+
+    heard = [o for row in rows if (o := evaluation.outcome(row)) in evaluation.ANSWERED]
+    return evaluation.preview(heard.count(answers.RIGHT), len(heard)) if heard else "none answered"
+
+
+def lines(found: dict) -> list[str]:
+    """The evaluation as tables of text: arms, pairs, and what may be decided on."""
+    out = [_row(["arm", "accuracy [95%]", "strict", "TPOT ms", "tok/s", "a", "TTFT ms", "tokens mean/median"], _WIDTHS)]
+    for a in found["arms"]:
+        out.append(_row(_arm_cells(a), _WIDTHS))
+    out += ["", _row(["latency s", "mean", "P50", "P90", "P95", "P99", "TTFT + TPOT (n-1)", "residual"], _LATENCY)]
+    for a in found["arms"]:
+        if a["latency_s"]:
+            cells = [f"{a['latency_s'][k]:.3f}" for k in ("mean", "p50", "p90", "p95", "p99")]
+            r = a["rebuilt"]
+            out.append(
+                _row([a["name"], *cells, f"{r['ttft_s'] + r['decode_s']:.3f}", f"{r['residual_s']:+.3f}"], _LATENCY)
+            )
+    for p in found["pairs"]:
+        out += ["", *_pair_lines(p)]
+    out.append("")
+    out += [
+        f"{'usable' if u['usable'] else 'NOT usable'} for decisions: {u['figure']} ({u['why']})"
+        for u in found["usable"]
+    ]
+    return out + [f"warning: {w}" for w in found["warnings"]]
+
+
+_WIDTHS = (14, 26, 8, 9, 8, 6, 9, 19)
+_LATENCY = (14, 8, 8, 8, 8, 8, 18, 9)
+
+
+def _row(cells: list[str], widths: tuple[int, ...]) -> str:
+    return "  ".join(
+        f"{c:{w}s}" if i == 0 else f"{c:>{w}s}" for i, (c, w) in enumerate(zip(cells, widths, strict=True))
+    ).rstrip()
+
+
+def _arm_cells(a: dict) -> list[str]:
+    if a["accuracy"] is None:
+        return [a["name"], "no answer", *["-"] * 6]
+    shown = f"{100 * a['accuracy']:.2f}% [{100 * a['low']:.1f}, {100 * a['high']:.1f}]"
+    strict = "-" if a["strict"]["accuracy"] is None else f"{100 * a['strict']['accuracy']:.2f}%"
+    if a["tpot_s"] is None:
+        return [a["name"], shown, strict, *["-"] * 5]
+    accept = "-" if a["accept_length"] is None else f"{a['accept_length']:.2f}"
+    tokens = f"{a['output_tokens']['mean']:.0f}/{a['output_tokens']['median']:.0f}"
+    return [
+        a["name"],
+        shown,
+        strict,
+        f"{1e3 * a['tpot_s']:.3f}",
+        f"{a['decode_tok_s']:.1f}",
+        accept,
+        f"{1e3 * a['ttft_s']:.1f}",
+        tokens,
+    ]
+
+
+def _pair_lines(p: dict) -> list[str]:
+    from labkit.measure.stats import text
+
+    m = p["mcnemar"]
+    out = [
+        f"{p['b']} against {p['a']}, {p['questions']} questions answered by both:"
+        f" both right {m['both']}, only {p['a']} {m['only_a']}, only {p['b']} {m['only_b']}, neither {m['neither']}"
+    ]
+    if p["questions"]:
+        n = p["non_inferiority"]
+        out += [
+            f"  difference {100 * p['difference']:+.2f} points [{100 * p['low']:+.2f}, {100 * p['high']:+.2f}],"
+            f" exact McNemar p = {m['p']:.3g}; this many would show {100 * p['smallest_detectable']:.1f} points",
+            f"  not worse by {100 * n['margin']:g} points or more: {'shown' if n['holds'] else 'NOT shown'}"
+            f" (one-sided p = {n['p']:.3g}, limit 0.025)",
+        ]
+    if p["speedup"]:
+        out.append(f"  TPOT: x{text(p['speedup'], 1, '.2f')} faster; TTFT: x{text(p['ttft_ratio'], 1, '.2f')}")
+    return out
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
