@@ -83,6 +83,8 @@ def judge(
     backend_seen: bool | None = None,
     head_seen: bool | None = None,
     graphs: bool | None = None,
+    disturbed: bool | None = None,
+    gpu: bool = True,
     checks: Iterable[Check] = (),
     where: str = "--url <URL>",
     ladder: str | None = None,
@@ -92,8 +94,9 @@ def judge(
     kind: what the step changes (DRAFTING, KERNELS, BYTES or a ladder's word for what an arm expects; default by the
     step's name). accept and c concern drafting. module_shared, backend_seen, head_seen, graphs: what the configuration
     checks found (None: unknown); `checks` are read for them where they are not given. spread: largest relative
-    difference between repeats of either arm. where: how the commands reach the server; ladder: options with which
-    `labkit ladder` measures the arms again (None: `labkit bench` measures the server).
+    difference between repeats of either arm. disturbed: whether the engine's thread had to wait for a core. gpu:
+    whether the engine could run CUDA graphs at all. where: how the commands reach the server; ladder: options with
+    which `labkit ladder` measures the arms again (None: `labkit bench` measures the server).
     """
     plain = Benefit(step, ratio, low, high)
     if plain.verdict == "gain":
@@ -114,7 +117,9 @@ def judge(
         causes.append(_kernels(backend_seen, where))
     if kind == BYTES:
         causes.append(_head(head_seen, where))
-    causes += _common(ratio, same_prompts, spread, graphs, where, again)
+    causes += _common(ratio, same_prompts, spread, disturbed, again)
+    if gpu:
+        causes.append(_eager(graphs, where))
     return Benefit(step, ratio, low, high, _ranked(causes))
 
 
@@ -157,9 +162,17 @@ def _head(head_seen: bool | None, where: str) -> Cause:
     )
 
 
-def _common(
-    ratio: float, same_prompts: bool, spread: float, graphs: bool | None, where: str, again: str
-) -> list[Cause]:
+def _eager(graphs: bool | None, where: str) -> Cause:
+    return Cause(
+        "decoding runs without CUDA graphs",
+        "launches then take the time, whatever the bytes",
+        "`cuda graph: False` on decode lines of the log",
+        None if graphs is None else not graphs,
+        f"labkit check {where} --expect drafting --log <LOG>",
+    )
+
+
+def _common(ratio: float, same_prompts: bool, spread: float, disturbed: bool | None, again: str) -> list[Cause]:
     return [
         Cause(
             "not the same load",
@@ -176,18 +189,18 @@ def _common(
             f"{again} --repeats 10",
         ),
         Cause(
-            "decoding runs without CUDA graphs",
-            "launches then take the time, whatever the bytes",
-            "`cuda graph: False` on decode lines of the log",
-            None if graphs is None else not graphs,
-            f"labkit check {where} --expect drafting --log <LOG>",
+            "something else used the cores",
+            "the engine's thread had to wait for one" if disturbed else "a wait for a core counts as decode time",
+            "the same again on a quiet machine",
+            disturbed,
+            again,
         ),
         Cause(
             "bytes do not bind here",
             "launches, small kernels and the CPU can take longer than the bytes",
-            "the share of idle time in a profile",
+            "how far a step is above its byte floor; the share of idle time in a profile",
             None,
-            "labkit profile",
+            "labkit bytes --model <MODEL> --machine <MACHINE> --context <N>",
         ),
     ]
 

@@ -20,7 +20,9 @@ def configuration(result: Result, log: str | Path | None = None) -> list[Check]:
     if log is not None and Path(log).is_file():
         text = Path(log).read_text(encoding="utf-8", errors="replace")
     env = dict(result.arm.config.env)
-    return of_config(Observed(result.info, text, tuple(result.rows), env), result.arm.config)
+    return of_config(
+        Observed(result.info, text, tuple(r for r in result.rows if r["repeat"] >= 0), env), result.arm.config
+    )
 
 
 def side(result: Result) -> Side:
@@ -65,9 +67,18 @@ def step(
         same_prompts=prompts[0] == prompts[1],
         sampled=any(r.get("temperature") for r in after.used),
         spread=max(r.estimates.tpot.spread for r in (after, before)),
+        disturbed=_disturbed(after, before),
+        gpu=after.arm.config.engine != "pocket",
         checks=[*checks, *named],
         ladder=ladder,
     )
+
+
+def _disturbed(*results: Result) -> bool | None:
+    """Whether an engine had to wait for a core; None where none of them reports its thread's time."""
+    if not any(row.get("thread_cpu_s") for r in results for row in r.used):
+        return None
+    return any(w.startswith("disturbed") for r in results for w in r.warnings)
 
 
 def side_of_rows(result: Result) -> Side:

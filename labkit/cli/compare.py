@@ -22,13 +22,14 @@ def main(args: argparse.Namespace) -> int:
 
     limit = None if args.fail_if_slower is None else _share(args.fail_if_slower)
     a, b = read_run(args.run_a), read_run(args.run_b)
-    found, unequal = [], []
+    found, unequal, unknown = [], [], []
     for left, right in compare.pairs(a, b, args.arm):
         differ = compare.conditions(a, b, left, right)
         unequal += [d for d in differ if d not in unequal]
+        unknown += [w for w in compare.unknown(a, b, left, right) if w not in unknown]
         if not differ or args.anyway:
             one = compare.compare(a, b, left, right)
-            found.append(one | {"changes": compare.changes(a, b, left, right)})
+            found.append(one | {"unequal": differ, "changes": compare.changes(a, b, left, right)})
     refused = bool(unequal) and not args.anyway
     slower = [p for p in found if limit is not None and p["tpot_s"]["ratio"]["median"] > 1 + limit]
     if args.json:
@@ -37,6 +38,7 @@ def main(args: argparse.Namespace) -> int:
                 {
                     "equal_conditions": not unequal,
                     "differences": unequal,
+                    "not_recorded": unknown,
                     "pairs": [] if refused else found,
                     "slower": [p["b"] for p in slower],
                 }
@@ -46,18 +48,19 @@ def main(args: argparse.Namespace) -> int:
         named = "; ".join(f"{d['what']} ({d['a']} / {d['b']})" for d in unequal)
         raise BadInput("runs", f"{args.run_a} {args.run_b}", f"equal conditions (or --anyway); these differ: {named}")
     if not args.json:
-        for line in lines(found, unequal):
+        for line in lines(found, unequal, unknown):
             print(line)
         for p in slower:
             print(f"slower than allowed: {p['b']} by {p['tpot_s']['ratio']['median'] - 1:.1%} (limit {limit:.1%})")
     return 1 if slower else 0
 
 
-def lines(found: list[dict], unequal: list[dict]) -> list[str]:
+def lines(found: list[dict], unequal: list[dict], unknown: list[str] = ()) -> list[str]:
     """Text for people: what differs, what was changed, then the numbers (all measured; the ratio derived)."""
     from labkit.measure.stats import text
 
     out = [f"NOT EQUAL: {d['what']}: {d['a']} / {d['b']}" for d in unequal]
+    out += [f"cannot tell whether equal: {w} is in neither record" for w in unknown]
     for p in found:
         out.append(f"{p['a']} against {p['b']}" if p["a"] != p["b"] else p["a"])
         out += [f"  changed: {d['what']}: {d['a']} -> {d['b']}" for d in p["changes"]]

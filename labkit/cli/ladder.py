@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from labkit.errors import BadInput
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from labkit.measure.results import Arm
     from labkit.params import Params
 
@@ -71,6 +73,7 @@ def main(args: argparse.Namespace) -> int:
         found = table(arms, runner.fresh, seed=params.seed)
         for arm, line in zip(arms, found, strict=True):
             line["warnings"] += not_in_effect(arm.config, runner.results[arm.name].info)
+        judge(writer.directory, found, f"-f {args.params}" if args.params else "")
         writer.meta["summary"] = {"ladder": found}
     stop = next((r["stop"] for r in found if r["stop"]), None)
     if args.json:
@@ -81,6 +84,30 @@ def main(args: argparse.Namespace) -> int:
         print(line)
     print(f"record: {writer.directory}")
     return 0
+
+
+def judge(directory: "Path", arms: list[dict], again: str) -> None:
+    """Add to each arm: `checks` (configuration, from its description, log and requests), `candidates` (causes where it
+    brought no clear gain), and warnings of what its own rows show. again: the options that measure this ladder anew."""
+    from labkit.checks import benefit, judged
+    from labkit.measure.results import results_of
+    from labkit.records import read_run
+
+    run = read_run(directory)
+    results = results_of(run)
+    for arm in arms:
+        result = results.get(arm["arm"])
+        arm["checks"], arm["candidates"] = [], []
+        if result is None:
+            continue
+        log = (run.described(arm["arm"]).get("launch") or {}).get("log")
+        checks = judged.configuration(result, directory / log if log else None)
+        arm["checks"] = [c.as_dict() for c in checks]
+        arm["warnings"] += benefit.alarms(judged.side(result))
+        before = results.get(arm["before"])
+        if before is not None:
+            found = judged.step(result, before, expect=arm["expect"], checks=checks, ladder=again)
+            arm["candidates"] = found.lines()
 
 
 def arms_of(params: "Params") -> "list[Arm]":
@@ -146,7 +173,11 @@ def lines(arms: list[dict]) -> list[str]:
         "MB/step: derived from the model's config; GB/s, c: derived from both"
     )
     out += [f"warning: {r['arm']}: {w}" for r in arms for w in r["warnings"]]
+    for r in arms:
+        failed = [c for c in r.get("checks", []) if c["verdict"] == "fail" and not c["name"].startswith("option ")]
+        out += [f"check failed: {r['arm']}: {c['name']}: asked {c['asked']}, seen {c['seen']}" for c in failed]
     out += [f"stop: {r['stop']}" for r in arms if r["stop"]]
+    out += [line for r in arms for line in r.get("candidates", [])]
     return out
 
 

@@ -205,7 +205,7 @@ class Answer:
             setattr(r, name, self._whole(meta, *SPECULATIVE[name]))
         r.histogram = self._histogram(meta)
         told = next((meta[n] for n in SPECULATIVE["told_accept_length"] if n in meta), None)
-        if told is not None and not (_number(told) and 0 <= told < 1e6):
+        if told is not None and not (number(told) and 0 <= told < 1e6):
             r.garbled.append("spec_accept_length")
         elif told:
             r.told_accept_length = float(told)
@@ -242,7 +242,7 @@ class Answer:
             value = meta.get(name)
             if value is None:
                 continue
-            if _number(value) and 0 <= value < 1e12 and value == int(value):
+            if number(value) and 0 <= value < 1e12 and value == int(value):
                 return int(value)
             self.result.garbled.append(name)
         return None
@@ -252,7 +252,7 @@ class Answer:
             value = meta.get(name)
             if not value:
                 continue
-            if isinstance(value, list) and all(_number(v) and 0 <= v < 1e12 and v == int(v) for v in value):
+            if isinstance(value, list) and all(number(v) and 0 <= v < 1e12 and v == int(v) for v in value):
                 return [int(v) for v in value]
             self.result.garbled.append(name)
         return None
@@ -359,6 +359,6 @@ def _ids(document: dict) -> list[int]:
     return ids if isinstance(ids, list) and all(isinstance(i, int) for i in ids) else []
 
 
-def _number(value: object) -> bool:
+def number(value: object) -> bool:
     """A finite number; Python's JSON also reads NaN and Infinity, and true is an int to Python."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < float("inf")

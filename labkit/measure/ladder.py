@@ -58,7 +58,13 @@ def account(config: EngineConfig, rows: list[dict]) -> dict | None:
     except BadInput:
         return None
     rate = floors.effective_bandwidth(step.total_bytes, estimates.estimate(rows).tpot.value)
-    return {"step_bytes": step.total_bytes, "context": context, "head": machine.head_of(config), "bytes_s": rate}
+    return {
+        "byte_model": "per tensor",
+        "step_bytes": step.total_bytes,
+        "context": context,
+        "head": machine.head_of(config),
+        "bytes_s": rate,
+    }
 
 
 def _stop(found: dict, before: str | None) -> str | None:

@@ -11,6 +11,7 @@ from typing import Protocol
 from labkit.engines.dialects import SGLANG, Dialect
 from labkit.errors import BadInput
 from labkit.measure import client, doubts
+from labkit.measure.answer import number
 from labkit.workloads import Prompt, answers
 
 WARMUP_TOKENS = 32
@@ -263,13 +264,19 @@ def _numbers(r: client.RequestResult) -> dict:
         "histogram": r.histogram,
         "finish_reason": r.finish_reason,
         "text_sha256": _digest(r),
-        "thread_cpu_s": r.meta.get("thread_cpu_s"),
-        "server_latency_s": r.meta.get("e2e_latency"),
-        "server_decode_tok_s": r.meta.get("decode_throughput"),
+        "thread_cpu_s": _told(r, "thread_cpu_s"),
+        "server_latency_s": _told(r, "e2e_latency"),
+        "server_decode_tok_s": _told(r, "decode_throughput"),
         # Microseconds are finer than any clock jitter here and keep a row small.
         "chunk_times": [round(t, 6) for t in r.chunk_times],
         "chunk_tokens": r.chunk_tokens,
     }
+
+
+def _told(r: client.RequestResult, name: str) -> float | None:
+    """A time or a rate by the server's own clock; None for what is no positive number."""
+    value = r.meta.get(name)
+    return value if number(value) and 0 < value < 1e9 else None
 
 
 def _digest(r: client.RequestResult) -> str | None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
+from labkit.checks import judged
 from labkit.engines import ladder
 from labkit.errors import LabError
 from labkit.fields import Text, check
@@ -91,6 +92,12 @@ class Gathered:
                     break
         return out
 
+    def candidates(self) -> list[str]:
+        """For each arm of the ladder that brought no clear gain: candidate causes, each with its next experiment."""
+        arms = self.ladder()
+        pairs = zip(arms, arms[1:], strict=False)
+        return [line for (_, before), (_, after) in pairs for line in judged.step(after, before, ladder="").lines()]
+
     def figures(self) -> list[go.Figure]:
         arms = self.ladder()
         everything: dict[str, list[dict]] = {}
@@ -121,7 +128,7 @@ class Gathered:
 
     def findings(self) -> None:
         lines = self.lines() or [("no record found", "", f"looked in {self.out_dir}: run another notebook first")]
-        notes = render.paragraphs([f"not read: {u}" for u in self.unreadable])
+        notes = render.paragraphs([*(f"not read: {u}" for u in self.unreadable), *self.candidates()])
         self._show([({"text/html": render.STYLE + render.table(lines) + notes, "text/plain": render.plain(lines)}, {})])
 
     def summary(self) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import nbformat
 
 from labkit import disk
+from labkit.checks.traps import TRAPS
 from labkit.errors import BadInput
 from labkit.fields import SECRET_NAME
 from labkit.report import page
@@ -64,14 +65,25 @@ def render(notebooks: list[tuple[str, nbformat.NotebookNode]]) -> str:
     """One HTML document from (name, notebook) pairs."""
     nonce = secrets.token_urlsafe(16)
     figures: list[dict] = []
-    sections = [_section(name, nb, figures) for name, nb in notebooks]
+    sections = [*(_section(name, nb, figures) for name, nb in notebooks), _traps()]
     titles = [_title(name, nb) for name, nb in notebooks]
+    contents = list(zip([f"nb-{_slug(n)}" for n, _ in notebooks], titles, strict=True))
     return page.document(
         title=titles[0] if len(titles) == 1 else "Decoding lab: report of a run",
-        contents=list(zip([f"nb-{_slug(n)}" for n, _ in notebooks], titles, strict=True)) if len(titles) > 1 else [],
+        contents=[*contents, ("traps", "Appendix: what may look right and is not")] if len(titles) > 1 else [],
         body="\n".join(sections),
         figures=figures,
         nonce=nonce,
+    )
+
+
+def _traps() -> str:
+    """The appendix: every silent failure that the lab knows, as `labkit traps` lists them."""
+    rows = [(f"{t.number}.", t.name, t.shows, t.catches) for t in TRAPS]
+    listed = table(["", "trap", "how it shows", "what catches it"], rows)
+    return (
+        '<section class="notebook" id="traps"><details><summary>Appendix: what may look right and is not</summary>'
+        f"{listed}</details></section>"
     )
 
 

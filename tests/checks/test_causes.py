@@ -5,6 +5,7 @@ import pytest
 from labkit.checks import causes
 from labkit.checks.causes import judge
 from labkit.checks.check import FAIL, PASS, Check
+from labkit.cli import _names as commands
 
 
 def _supported(benefit):
@@ -70,7 +71,8 @@ def test_configuration_checks_decide_what_they_saw():
 def test_every_candidate_has_an_experiment_and_several_stay_open(kind):
     benefit = judge("this step", 0.9, 0.85, 0.95, kind=kind, accept=1.4, c=2.0)
     assert len(benefit.causes) >= 4
-    assert all(c.decide and c.command.startswith("labkit ") for c in benefit.causes)
+    assert all(c.decide and c.command.split()[0] == "labkit" for c in benefit.causes)
+    assert {c.command.split()[1] for c in benefit.causes} <= set(commands())
     # Ranked: what fits, then what is open, then what is excluded.
     order = [{True: 0, None: 1, False: 2}[c.supported] for c in benefit.causes]
     assert order == sorted(order)

@@ -7,12 +7,13 @@ import pytest
 from labkit.cli import main
 from labkit.records import RunWriter
 
+POCKET = {"engine": "pocket", "model_path": "m", "version": "1", "kernel_variant": "avx2"}
 BASE = {"workload": "code", "prompt_tokens": None, "output_tokens": 64, "seed": 1, "count": 2}
 
 
-def record(path, tpot=1e-3, *, prompts=("p0", "p1"), arm="a", machine=None, info=None, **changed):
+def record(path, tpot=1e-3, *, prompts=("p0", "p1"), arm="a", machine=None, info=None, url=None, rows=None, **changed):
     with RunWriter(path, BASE | changed) as writer:
-        writer.add_arm(arm, server_info={"engine": "pocket", "model_path": "m", "version": "1"} | (info or {}))
+        writer.add_arm(arm, server_info=POCKET | (info or {}), requested={"engine": "attach", "url": url})
         writer.meta["environment"].update(machine or {})
         for repeat in range(3):
             for index, prompt in enumerate(prompts):
@@ -32,7 +33,10 @@ def record(path, tpot=1e-3, *, prompts=("p0", "p1"), arm="a", machine=None, info
                         "accept_length": None,
                         "verify_ct": None,
                         "error": None,
+                        "asked_sha256": prompt,
+                        "temperature": 0.0,
                     }
+                    | (rows or {})
                 )
     return path
 
@@ -48,15 +52,15 @@ def run(tmp_path, capsys):
 
 
 def test_equal_conditions(tmp_path, run):
-    a, b = record(tmp_path / "a"), record(tmp_path / "b", 1.2e-3, info={"fp8_lm_head": True, "version": "2"})
+    a, b = record(tmp_path / "a"), record(tmp_path / "b", 1.2e-3, info={"fp8_lm_head": True})
     code, out, _ = run(a, b, "--json")
     said = json.loads(out)
     (pair,) = said["pairs"]
     assert code == 0 and said["equal_conditions"] and said["differences"] == []
     assert pair["tpot_s"]["ratio"]["median"] == pytest.approx(1.2) and pair["tpot_s"]["ratio"]["low"] > 1
-    assert {c["what"] for c in pair["changes"]} == {"fp8_lm_head", "version"}
+    assert {c["what"] for c in pair["changes"]} == {"fp8_lm_head"}
     code, out, _ = run(a, b)
-    assert code == 0 and "x1.200" in out and "slower" in out and "changed: version: 1 -> 2" in out
+    assert code == 0 and "x1.200" in out and "slower" in out and "changed: fp8_lm_head: None -> True" in out
 
 
 @pytest.mark.parametrize(
@@ -70,7 +74,17 @@ def test_equal_conditions(tmp_path, run):
         ({"machine": {"gpus": [{"name": "H200"}]}}, "machine: gpus"),
         ({"machine": {"governor": "turtle"}}, "machine: governor"),
         ({"info": {"model_path": "n"}}, "model (m / n)"),
-        ({"info": {"engine": "sglang"}}, "engine (pocket / sglang)"),
+        ({"info": {"engine": "other"}}, "engine (pocket / unknown)"),
+        ({"info": {"version": "2"}}, "engine version (1 / 2)"),
+        ({"info": {"quantization": "fp8"}}, "quantisation: quantization (None / fp8)"),
+        ({"info": {"dense_dtype": "bf16"}}, "quantisation: dense_dtype (None / bf16)"),
+        ({"url": "http://spark:30000"}, "machine: server (this machine / spark)"),
+        ({"rows": {"prompt_tokens": 46}}, "context: prompt tokens read (9 / 46)"),
+        (
+            {"rows": {"prompt_sha256": "q", "temperature": 0.6}},
+            "sampling of requests (temperature 0.0 / temperature 0.6)",
+        ),
+        ({"sampling": "recommended"}, "sampling (None / recommended)"),
     ],
 )
 def test_unequal_conditions_are_refused_and_named(tmp_path, run, change, named):
@@ -81,6 +95,26 @@ def test_unequal_conditions_are_refused_and_named(tmp_path, run, change, named):
     assert code == 2 and json.loads(out)["pairs"] == [] and json.loads(out)["differences"]
     code, out, _ = run(a, b, "--anyway")
     assert code == 0 and "NOT EQUAL" in out and "TPOT" in out
+    said = json.loads(run(a, b, "--anyway", "--json")[1])
+    assert not said["equal_conditions"] and said["pairs"][0]["unequal"] == said["differences"] != []
+
+
+def test_another_byte_model_is_refused(tmp_path, run):
+    paths = [record(tmp_path / name) for name in "ab"]
+    for path, model in zip(paths, ("per tensor", "simple"), strict=True):
+        meta = json.loads((path / "run.json").read_text())
+        meta["summary"] = {"ladder": [{"arm": "a", "account": {"byte_model": model}}]}
+        (path / "run.json").write_text(json.dumps(meta))
+    code, _, err = run(*paths)
+    assert code == 2 and "byte model (per tensor / simple)" in err
+
+
+def test_what_neither_record_tells_is_said(tmp_path, run):
+    info = {"engine": None, "version": None, "model_path": None, "kernel_variant": None}
+    a, b = record(tmp_path / "a", info=info), record(tmp_path / "b", info=info)
+    code, out, _ = run(a, b)
+    assert code == 0 and "cannot tell whether equal: engine version" in out
+    assert {"engine", "engine version"} <= set(json.loads(run(a, b, "--json")[1])["not_recorded"])
 
 
 def test_the_same_model_elsewhere_is_the_same_model(tmp_path, run):

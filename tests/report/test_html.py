@@ -109,7 +109,7 @@ def test_pictures_only_as_data():
 
 def test_several_notebooks_share_one_page_with_contents():
     text = report.render([("00_a", notebook()), ("02_b", notebook())])
-    assert text.count("plotly.js v") == 1 and text.count("<section") == 2
+    assert text.count("plotly.js v") == 1 and text.count("<section") == 3  # the appendix too
     assert 'href="#nb-00_a"' in text and 'id="nb-02_b"' in text and text.count('id="figure-3"') == 1
 
 

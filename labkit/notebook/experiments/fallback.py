@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
+from labkit.checks import judged
 from labkit.engines import ladder
 from labkit.evidence import Evidence, derived
 from labkit.figures import decode, runs, speculation
@@ -166,7 +167,8 @@ class Fallback(Experiment):
             "An accept length of 1.00 names the symptom, not the cause: a wrong head, a wrong draft layer and a wrong"
             " position look alike. The cause is found by comparing how the draft reads the head."
         )
-        return out
+        found = present(results, self.names)
+        return out + judged.step(found[2], found[0], expect=ladder.FAULT, checks=judged.configuration(found[2])).lines()
 
     def _logged(self) -> str:
         if self.complaints is None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 
+from labkit.checks import judged
 from labkit.engines import ladder
 from labkit.engines.adapter import options
 from labkit.engines.config import EngineConfig, Speculative
@@ -295,6 +296,7 @@ class Mtp(Experiment):
                     f"{r.name} is slower than plain decoding: a = {r.accept.value:.2f} does not exceed c ="
                     f" {c.value:.2f}. Stop the ladder here for this load."
                 )
+            out += judged.step(r, base, expect=ladder.DRAFTING, ladder="").lines()
         best = max(drafted, key=lambda r: speedup(r, base).value)
         gain, c = speedup(best, base), cost(best, base)
         if gain.above(1):

@@ -1,0 +1,71 @@
+"""Checks and candidates of measured arms: what the ladder, the notebooks and the report show."""
+
+import pytest
+
+from labkit.checks import judged
+from labkit.engines.config import EngineConfig
+from labkit.measure.results import Arm, Result
+from labkit.params import Params
+
+INFO = {
+    "engine": "pocket",
+    "version": "1",
+    "weights_sha256": "ab",
+    "moe_runner_backend": "jit",
+    "speculative_algorithm": None,
+    "fp8_lm_head": False,
+    "threads": 1,
+}
+
+
+def result(name, tpot, info=INFO, log=None, rows=None, **config):
+    config = EngineConfig(moe_runner_backend="jit", **config)
+    made = rows or [
+        {
+            "arm": name,
+            "status": "ok",
+            "error": None,
+            "repeat": i // 3,
+            "index": i % 3,
+            "tpot_s": tpot * (1 + i / 1000),
+            "ttft_s": 0.01,
+            "latency_s": 0.01 + 63 * tpot,
+            "output_tokens": 64,
+            "decode_tokens": 63,
+            "prompt_tokens": 20,
+            "cached_tokens": 0,
+            "started_unix": 1000.0 + i,
+            "prompt_sha256": f"p{i % 3}",
+            "doubts": [],
+            "verify_ct": None,
+            "fixed_length": True,
+            "temperature": 0.0,
+            "flush_status": 200,
+        }
+        for i in range(9)
+    ]
+    return Result(Arm(name, name, config, Params(engine=config)), made, info)
+
+
+def test_an_arm_s_configuration_is_checked_from_what_was_recorded(tmp_path):
+    log = tmp_path / "engine.log"
+    log.write_text("Preparing MXFP4 experts for jit backend, kernels avx2\n")
+    checks = {c.name: c.verdict for c in judged.configuration(result("kernels", 0.01), log)}
+    assert checks["MoE kernels"] == checks["no drafting"] == checks["options"] == "pass"
+    log.write_text("Preparing MXFP4 experts for generic backend\n")
+    checks = {c.name: c.verdict for c in judged.configuration(result("kernels", 0.01), log)}
+    assert checks["MoE kernels"] == "fail"
+
+
+def test_an_option_that_the_engine_resolved_otherwise():
+    checks = {c.name: c for c in judged.configuration(result("x", 0.01, INFO | {"threads": 2}, threads=1))}
+    assert checks["option threads"].verdict == "fail"
+    assert (checks["option threads"].asked, checks["option threads"].seen) == ("1", "2")
+
+
+@pytest.mark.parametrize("tpot, lines", [(0.005, 0), (0.02, 5)])
+def test_candidates_only_where_an_arm_brings_no_gain(tpot, lines):
+    found = judged.step(result("after", tpot), result("before", 0.01), expect="same bytes, better kernels", ladder="")
+    assert len(found.lines()) >= lines and bool(found.lines()) == bool(lines)
+    if lines:
+        assert "another kernel runs" in found.lines()[1] and found.causes[-1].name == "noise"
