@@ -75,7 +75,7 @@ def step(before: Side, after: Side, *, seed: int = 0) -> list[Check]:
     out = paired(before, after)
     found = estimates.compare(after.good, before.good, seed=seed)
     out.append(_faster(f"{after.name} against {before.name}", found.speedup))
-    if found.cost is not None and found.accept is not None:
+    if found.accept is not None:
         out.append(_pays(before, after, found))
     return out
 
@@ -94,7 +94,7 @@ def _pays(before: Side, after: Side, found: estimates.Comparison) -> Check:
     name, asked, where = f"{after.name}: a against c", "a > c", "our requests, rounds over plain steps"
     ran = sorted({steps_of(r.get("proposed_drafts"), r["verify_ct"]) for r in after.good} - {None})
     a = f"a = {found.accept.value:.2f}"
-    if len(ran) > 1:
+    if found.cost is None:
         shown = ", ".join(f"{s:.3g}" for s in ran)
         note = "one c would mix rounds of different lengths"
         return Check(name, asked, f"{a}; draft steps varied ({shown}), so no c", where, UNKNOWN, note)

@@ -204,7 +204,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "slower from one request on",
         ("run order",),
-        lambda g: measured(plain(g, slow_from=(g.randrange(6, 9), g.uniform(1.5, 3))), g, repeats=4),
+        lambda g: measured(plain(g, step_s=0.004, slow_from=(g.randrange(6, 9), g.uniform(2, 3))), g, repeats=4),
     ),
     Fault("answers do not depend on prompts", ("answers",), lambda g: measured(plain(g, mute=True), g)),
     Fault("faster than its bytes", ("byte floor",), lambda g: measured(plain(g), g, floor_s=g.uniform(0.02, 0.09))),
@@ -298,12 +298,12 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "drafting that costs more than it yields",
         ("a against c",),
-        lambda g: paired(plain(g, step_s=0.003), drafting(g, (1, 0, 1, 1), step_s=g.uniform(0.009, 0.012)), g),
+        lambda g: paired(plain(g, step_s=0.004), drafting(g, (1, 0, 1, 1), step_s=g.uniform(0.016, 0.02)), g),
     ),
     Fault(
         "a step that makes it slower",
         ("after against before",),
-        lambda g: paired(plain(g, step_s=0.002), plain(g, step_s=g.uniform(0.003, 0.005)), g),
+        lambda g: paired(plain(g, step_s=0.003), plain(g, step_s=g.uniform(0.006, 0.009)), g),
     ),
     Fault("other prompts on each side", ("prompts",), lambda g: paired(plain(g), plain(g), g, same=False)),
 )

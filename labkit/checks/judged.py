@@ -51,7 +51,7 @@ def step(
     checks: its configuration checks. ladder: the options with which `labkit ladder` measures both again.
     """
     found = estimates.compare(after.used, before.used, seed=before.arm.params.seed)
-    kind = causes.DRAFTING if found.cost is not None else expect
+    kind = causes.DRAFTING if found.accept is not None else expect
     prompts = [{r.get("prompt_sha256") for r in r.used} for r in (after, before)]
     dead = [c for c in benefit.alone(side_of_rows(after)) if c.name.endswith("later draft positions")]
     named = [Check("later draft positions", c.asked, c.seen, c.where, c.verdict, c.note) for c in dead]

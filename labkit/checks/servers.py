@@ -95,7 +95,14 @@ class Script:
         return out
 
     def events(self, body: dict) -> Iterator[tuple[float, bytes]]:
-        """(seconds to wait, bytes) of each event of one answer."""
+        """(seconds to wait, bytes) of each event of one answer; with `burst` of all of them together."""
+        if not self.burst:
+            yield from self._events(body)
+            return
+        all_events = list(self._events(body))
+        yield sum(wait for wait, _ in all_events), b"".join(data for _, data in all_events)
+
+    def _events(self, body: dict) -> Iterator[tuple[float, bytes]]:
         self.requests += 1
         sampling = body.get("sampling_params") or {}
         asked = int(sampling.get("max_new_tokens", 16))
@@ -105,7 +112,7 @@ class Script:
         words = Random(f"{'' if self.mute else prompt}/{seed}")
         ids = [words.randrange(1000, 9000) for _ in range(n)]
         step_s = self.step_s * (self.slow_from[1] if self.slow_from and self.requests >= self.slow_from[0] else 1.0)
-        done, began = 0, time.perf_counter()
+        done, first_at = 0, 0.0
         for i, size in enumerate(sizes):
             before, done = done, done + size
             if self.fails_at is not None and before >= self.fails_at:
@@ -123,15 +130,14 @@ class Script:
             }
             if last and i:
                 # The engine's own clock: what a proxy holds back, it does not see.
-                spent = step_s * i if self.burst else time.perf_counter() - began + step_s - self.ttft_s
+                spent = step_s * i if self.burst else time.perf_counter() - first_at + step_s
                 meta["decode_throughput"] = (n - sizes[0]) / max(spent, 1e-6)
             document = {"text": "".join(f"w{t} " for t in shown), "meta_info": meta}
             if self.ids:
                 document["output_ids"] = shown
             wait = self.ttft_s if i == 0 else step_s
-            if self.burst:
-                wait = self.ttft_s + step_s * (len(sizes) - 1) if i == 0 else 0.0
             yield wait, self._framed(json.dumps(document), i)
+            first_at = first_at or time.perf_counter()
         self.idle_at = time.monotonic() + self.busy_s
         yield 0.0, b"data: [DONE]\n\n"
 

@@ -95,7 +95,7 @@ def _against(url: str, here: str, key: str | None, repeats: int, checks: list["C
     if not all(s.good for s in sides):
         return more, found
     step = estimates.compare(sides[1].good, sides[0].good)
-    kind = causes.DRAFTING if step.cost is not None else "the step"
+    kind = causes.DRAFTING if step.accept is not None else "the step"
     judged = causes.judge(
         kind,
         step.speedup.value,

@@ -5,6 +5,7 @@ counts of draft and verify must fit each other. A doubt either refuses the sampl
 stands beside the number in every row, summary and report.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
@@ -14,6 +15,7 @@ OWN_COUNT = 0.25  # text tokenised again may split otherwise, but not by more th
 OWN_COUNT_LEAST = 4  # tokens; below this a share says nothing
 CLOCKS = 0.5  # share by which the server's own time per token may differ from the client's
 CLOCKS_FAR = 3.0  # times that they may differ before the sample is refused
+CLOCKS_LEAST_S = 0.1  # s over the whole answer; less is one pause of a busy machine
 CLOCKS_LEAST = 32  # tokens; on fewer the first event's tokens weigh too much
 SPARE = 2  # tokens that belong to no verify round: prefill's, and one more after a preempted request is resumed
 BURSTS = 0.5  # share of events that came with the one before them
@@ -142,9 +144,10 @@ def _times(r: RequestResult) -> Iterable[Doubt]:
         yield Doubt("bursts", f"{together} of {len(r.chunk_times)} events came with the one before: they are held back")
     told = r.meta.get("decode_throughput")
     if r.tpot_s and _positive(told) and (r.decode_tokens or 0) >= CLOCKS_LEAST:
-        share = abs(1 / told - r.tpot_s) / r.tpot_s
+        apart = abs(1 / told - r.tpot_s)
+        differ = apart > CLOCKS * r.tpot_s and apart * r.decode_tokens > CLOCKS_LEAST_S
         far = max(1 / told / r.tpot_s, r.tpot_s * told) > CLOCKS_FAR
-        if share > CLOCKS or far:
+        if differ or far:
             kind = "clocks far apart" if far else "clocks disagree"
             yield Doubt(kind, f"{r.tpot_s * 1e3:.3g} ms per token here, {1e3 / told:.3g} by the server's own clock")
 
@@ -156,7 +159,7 @@ def _speculation(r: RequestResult, asked: Asked) -> Iterable[Doubt]:
             yield Doubt("speculative counts disagree", "an accept length is told, but no verify rounds")
         return
     steps = steps_of(r.proposed_drafts, rounds)
-    if steps is not None and r.proposed_drafts % rounds:
+    if steps is not None and steps != int(steps):
         yield Doubt("steps vary", f"{r.proposed_drafts} drafts in {rounds} rounds: the steps varied within the request")
     if r.proposed_drafts is not None:
         most = rounds + r.proposed_drafts
@@ -205,8 +208,11 @@ def _fields(r: RequestResult) -> Iterable[Doubt]:
 
 
 def steps_of(proposed: int | None, rounds: int | None) -> float | None:
-    """Draft steps of a round: proposed drafts / verify rounds."""
-    return proposed / rounds if proposed is not None and rounds else None
+    """Draft steps of a round: proposed drafts / verify rounds; whole where only the last round was cut short."""
+    if proposed is None or not rounds:
+        return None
+    whole = math.ceil(proposed / rounds)
+    return float(whole) if whole * rounds - proposed < max(whole, 1) else proposed / rounds
 
 
 def said(rows: Iterable[Mapping]) -> list[str]:

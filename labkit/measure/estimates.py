@@ -49,7 +49,8 @@ class Estimates:
 @dataclass(frozen=True)
 class Comparison:
     """One arm against another. speedup: S. ttft: how many times sooner the first token comes. accept, cost: a and c,
-    None unless this arm drafts and the other one does not."""
+    None unless this arm drafts and the other one does not; cost None too where draft steps varied between requests,
+    because one c would mix rounds of different lengths."""
 
     speedup: Interval
     ttft: Interval
@@ -70,7 +71,10 @@ class _Columns:
         self.repeat = np.array([passes[pass_of(r)] for r in self.rows])
         self.tokens = np.array([r["output_tokens"] - 1.0 for r in self.rows])
         self.verify = np.array([float(r["verify_ct"]) for r in self.rows]) if self.drafts else self.tokens
-        self.round_s = np.array([r["tpot_s"] for r in self.rows]) * self.tokens / self.verify
+        self.tpot_s = np.array([r["tpot_s"] for r in self.rows])
+        self.round_s = self.tpot_s * self.tokens / self.verify
+        steps = {doubts.steps_of(r.get("proposed_drafts"), r["verify_ct"]) for r in self.rows} if self.drafts else ()
+        self.varies = len(set(steps)) > 1  # rounds of several lengths have no median that stands for them
         self.ttft_s = np.array([float(r["ttft_s"]) for r in self.rows])
         self.everything = np.arange(len(self.rows))
 
@@ -81,6 +85,9 @@ class _Columns:
         return stats.median(stats.take(self.round_s, at))
 
     def tpot(self, at: np.ndarray) -> np.ndarray:
+        if self.varies:
+            spent = np.nansum(stats.take(self.tpot_s * self.tokens, at), -1)
+            return spent / np.nansum(stats.take(self.tokens, at), -1)
         return self.round_time(at) / self.accept(at)
 
     def first(self, at: np.ndarray) -> np.ndarray:
@@ -174,15 +181,17 @@ def compare(
             )
 
     every = over.everything, under.everything
-    costs, c = ratio("round_s", above, drawn), ratio("round_s", *every)
+    varies = over.varies or under.varies
+    step = "tpot_s" if varies else "round_s"
+    costs, c = ratio(step, above, drawn), ratio(step, *every)
     accepts, a = over.accept(above), over.accept(over.everything)
-    yields, y = accepts / under.accept(drawn), a / under.accept(under.everything)
+    yields, y = (1.0, 1.0) if varies else (accepts / under.accept(drawn), a / under.accept(under.everything))
     fewer = min(over.repeat, under.repeat, key=lambda repeats: (len(np.unique(repeats)), len(repeats)))
     drafting = over.drafts and not under.drafts
     return Comparison(
         speedup=stats.interval(y / c, yields / costs, fewer),
         ttft=stats.interval(1 / ratio("ttft_s", *every), 1 / ratio("ttft_s", above, drawn), fewer),
-        cost=stats.interval(c, costs, fewer) if drafting else None,
+        cost=stats.interval(c, costs, fewer) if drafting and not varies else None,
         accept=stats.interval(a, accepts, fewer) if drafting else None,
     )
 

@@ -10,7 +10,7 @@ from labkit.engines import ladder
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, Tier, measured, spec
-from labkit.measure import estimates
+from labkit.measure import doubts, estimates
 from labkit.measure.stats import Interval
 from labkit.params import Params
 from labkit.records import Run, read_run
@@ -154,6 +154,10 @@ def cost(speculative: Result, plain: Result) -> Evidence:
     """c: time of a round over the plain step of the same configuration, same load, same run (derived)."""
     found = _against(speculative, plain).cost
     if found is None:
+        if varies(speculative):
+            raise BadInput(
+                "arms", speculative.name, "an arm whose draft steps stay the same: here they varied, so no c"
+            )
         raise BadInput("arms", f"{speculative.name} over {plain.name}", "an arm that drafts, over one that does not")
     return _derived(found, "round time / plain step", speculative.tpot, speculative.accept, plain.tpot)
 
@@ -167,6 +171,11 @@ def speedup(fast: Result, slow: Result, *, together: bool | None = None) -> Evid
     if found.cost is not None:
         return _derived(found.speedup, "a / c", fast.accept, cost(fast, slow))
     return _derived(found.speedup, f"TPOT of {slow.name} / TPOT of {fast.name}", slow.tpot, fast.tpot)
+
+
+def varies(result: Result) -> bool:
+    """Whether draft steps changed from request to request: then one c does not describe this arm."""
+    return len({doubts.steps_of(r.get("proposed_drafts"), r.get("verify_ct")) for r in result.used}) > 1
 
 
 def _against(result: Result, base: Result, together: bool | None = None) -> estimates.Comparison:

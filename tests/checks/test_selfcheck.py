@@ -69,6 +69,7 @@ def test_a_bare_head_is_told_from_a_sound_one(own_runtime):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_all_faults_and_all_rungs(own_runtime):
     got = selfcheck.summary(selfcheck.run())
     assert got["caught"] == got["faults"] and got["false_alarms"] <= 1, got

@@ -141,6 +141,7 @@ def test_300_streams(stream):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 @settings(max_examples=10_000)
 @given(_streams())
 def test_10000_streams(stream):

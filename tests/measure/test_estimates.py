@@ -251,3 +251,30 @@ def test_every_surface_says_the_same_of_the_h200_rows():
     # Two runs side by side: these arms never took turns, so their comparison is the same one.
     pair = report_compare.compare(run, run, "mtp a=2.68", "fp8-head")
     assert pair["tpot_s"]["ratio"]["median"] == pytest.approx(s)
+
+
+def test_draft_steps_that_vary_have_a_time_per_token_but_no_c():
+    """Rounds of 1, 3 and 5 drafts have no median that stands for them: TPOT is time over tokens, and c is refused."""
+    plain, varied = [], []
+    for i in range(9):
+        base = {
+            "status": "ok",
+            "repeat": i // 3,
+            "index": i % 3,
+            "ttft_s": 0.05,
+            "output_tokens": 61,
+            "prompt_sha256": i,
+        }
+        k = (1, 3, 5)[i % 3]
+        rounds = {1: 40, 3: 24, 5: 12}[k]
+        times = {1: 0.014, 3: 0.022, 5: 0.030}
+        row = {"verify_ct": rounds, "proposed_drafts": k * rounds, "tpot_s": times[k] * rounds / 60, "error": None}
+        varied.append(base | row)
+        plain.append(base | {"verify_ct": None, "tpot_s": 0.01, "error": None})
+    spent = sum(r["tpot_s"] * 60 for r in varied)
+    assert estimates.estimate(varied).tpot.value == pytest.approx(spent / (9 * 60))
+    found = estimates.compare(varied, plain)
+    assert found.cost is None and found.accept.value == pytest.approx(9 * 60 / sum(r["verify_ct"] for r in varied))
+    # One round that the length limit cut short is no change of steps.
+    trimmed = [r | {"proposed_drafts": 3 * r["verify_ct"] - (i % 2)} for i, r in enumerate(varied)]
+    assert estimates.compare(trimmed, plain).cost is not None

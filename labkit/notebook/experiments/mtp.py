@@ -14,7 +14,7 @@ from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived
 from labkit.figures import decode, speculation
 from labkit.measure import experts
-from labkit.measure.results import Arm, Result, cost, count, speedup
+from labkit.measure.results import Arm, Result, cost, count, speedup, varies
 from labkit.notebook.experiment import LOAD_SETTINGS, Experiment, present, waiting
 from labkit.notebook.render import Line, span
 from labkit.notebook.settings import Guess, Setting, checked, of_engine
@@ -153,8 +153,8 @@ class Mtp(Experiment):
     # --- reading ---------------------------------------------------------------------------------------------------
 
     def drafted(self, results: Mapping[str, Result]) -> list[Result]:
-        """Measured draft settings, by steps."""
-        found = [r for r in results.values() if r.used and r.arm.config.speculative is not None]
+        """Measured draft settings, by steps; without those whose steps changed between requests: they have no c."""
+        found = [r for r in results.values() if r.used and r.arm.config.speculative is not None and not varies(r)]
         return sorted(found, key=lambda r: (r.arm.config.speculative.topk, r.arm.config.speculative.draft_tokens))
 
     def base(self, results: Mapping[str, Result]) -> Result | None:
@@ -286,9 +286,13 @@ class Mtp(Experiment):
 
     def verdict(self, results: Mapping[str, Result]) -> list[str]:
         base, drafted = self.base(results), self.drafted(results)
+        out = [
+            f"{r.name}: draft steps changed from request to request, so one c does not describe it, and none is given."
+            for r in results.values()
+            if r.used and r.arm.config.speculative is not None and varies(r)
+        ]
         if base is None or not drafted:
-            return []
-        out = []
+            return out
         for r in drafted:
             gain, c = speedup(r, base), cost(r, base)
             if gain.below(1):
