@@ -409,11 +409,14 @@ def test_51_metric_swapped():
 
 
 def test_52_energy_from_tpot():
+    """No unit of time turns into one of energy, and money has none at all."""
     from labkit.evidence import measured
 
-    for unit in ("J", "W", "kWh", "USD", "EUR"):
+    for unit in ("USD", "EUR", "USD/token"):
         with pytest.raises(BadInput):
             measured(1.0, unit, "x")
+    with pytest.raises(BadInput):
+        measured(20.0, "ms", "TPOT") + measured(1.0, "J", "a meter")
 
 
 def test_53_long_context_mixed_in(unequal):
