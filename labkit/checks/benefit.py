@@ -19,8 +19,9 @@ from labkit.measure.doubts import steps_of
 FALLS = 0.8  # accept length on the longest contexts over that on the shortest, below which it falls
 LONGER = 2.0  # how many times longer the longest contexts must be to compare them
 EXPECTED = 0.7  # share of the accept length known for this model below which something is wrong with the draft
-JUMP = 1.15  # times slower or faster from one request on, that is no noise
-SIDE = 3  # requests on either side of such a point
+JUMP = 1.2  # times slower or faster from one request on, that is no noise
+SIDE = 4  # requests on either side of such a point; fewer may be a pause
+QUIET = 3.5  # times the scatter within both sides that the step must be
 EXPLAINS = 0.5  # share of the scatter that may be left once such a step is taken out
 ALIKE_LEAST = 48  # tokens from which equal answers are no accident of a shared beginning
 
@@ -208,7 +209,7 @@ def _change_point(side: Side) -> list[Check]:
     step, rest = found[at]
     name, asked, where = f"{side.name}: run order", "no lasting change", "TPOT in the order measured"
     noise = max(float(np.quantile(np.abs(rest), 0.9)), 0.005)
-    lasting = np.abs(rest).sum() < EXPLAINS * np.abs(none).sum() and abs(step) > 3 * noise
+    lasting = np.abs(rest).sum() < EXPLAINS * np.abs(none).sum() and abs(step) > QUIET * noise
     if not lasting or abs(step) < np.log(JUMP):
         return [Check(name, asked, f"none in {len(rows)} requests", where, PASS)]
     how = f"{np.exp(step):.2g} times slower" if step > 0 else f"{np.exp(-step):.2g} times faster"

@@ -188,7 +188,11 @@ _LIST = (
         "TPOT, throughput and latency stand in for each other",
         "compare: each named with its own ratio",
     ),
-    ("energy-from-tpot", "joules or money from a time per token", "power: joules from a meter alone; units: none for money"),
+    (
+        "energy-from-tpot",
+        "joules or money from a time per token",
+        "power: joules from a meter alone; units: none for money",
+    ),
     ("long-context-mixed-in", "32K and more averaged with short contexts", "compare: refuses unequal prompt lengths"),
     (
         "text-must-be-equal",

@@ -3,6 +3,7 @@
 import argparse
 import json
 import re
+import sys
 
 HELP = "compare two recorded runs; refuses unequal conditions and says which differ"
 
@@ -32,21 +33,24 @@ def main(args: argparse.Namespace) -> int:
             found.append(one | {"unequal": differ, "changes": compare.changes(a, b, left, right)})
     refused = bool(unequal) and not args.anyway
     slower = [p for p in found if limit is not None and p["tpot_s"]["ratio"]["median"] > 1 + limit]
+    named = "; ".join(f"{d['what']} ({d['a']} / {d['b']})" for d in unequal)
+    accepted = f"equal conditions (or --anyway); these differ: {named}"
+    error = BadInput("runs", f"{args.run_a} {args.run_b}", accepted) if refused else None
     if args.json:
-        print(
-            json.dumps(
-                {
-                    "equal_conditions": not unequal,
-                    "differences": unequal,
-                    "not_recorded": unknown,
-                    "pairs": [] if refused else found,
-                    "slower": [p["b"] for p in slower],
-                }
-            )
-        )
-    if refused:
-        named = "; ".join(f"{d['what']} ({d['a']} / {d['b']})" for d in unequal)
-        raise BadInput("runs", f"{args.run_a} {args.run_b}", f"equal conditions (or --anyway); these differ: {named}")
+        document = {
+            "equal_conditions": not unequal,
+            "differences": unequal,
+            "not_recorded": unknown,
+            "pairs": [] if refused else found,
+            "slower": [p["b"] for p in slower],
+        }
+        if error:  # one document, also for a refusal
+            print(json.dumps(document | {"error": str(error), "field": error.field}))
+            print(f"labkit compare: {error}", file=sys.stderr)
+            return 2
+        print(json.dumps(document))
+    if error:
+        raise error
     if not args.json:
         for line in lines(found, unequal, unknown):
             print(line)

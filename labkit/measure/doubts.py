@@ -137,19 +137,25 @@ def _times(r: RequestResult) -> Iterable[Doubt]:
         yield Doubt("all at once", "all tokens came at once: no streaming, or no core for the client")
     elif r.decode_tokens == 1 or len(r.chunk_times) == 2:
         yield Doubt("few tokens", f"{n} tokens in two events: the time per token rests on a single gap")
-    together = sum(a == b for a, b in zip(r.chunk_times, r.chunk_times[1:], strict=False))
-    if r.verify_ct and len(r.chunk_times) == n:
-        together -= max(0, n - 1 - r.verify_ct)  # an event a token: a round's tokens do come together
-    if r.tpot_s and len(r.chunk_times) > 4 and together > BURSTS * (len(r.chunk_times) - 1):
-        yield Doubt("bursts", f"{together} of {len(r.chunk_times)} events came with the one before: they are held back")
     told = r.meta.get("decode_throughput")
-    if r.tpot_s and _positive(told) and (r.decode_tokens or 0) >= CLOCKS_LEAST:
+    clock = bool(r.tpot_s) and _positive(told) and (r.decode_tokens or 0) >= CLOCKS_LEAST
+    if clock:
         apart = abs(1 / told - r.tpot_s)
         differ = apart > CLOCKS * r.tpot_s and apart * r.decode_tokens > CLOCKS_LEAST_S
         far = max(1 / told / r.tpot_s, r.tpot_s * told) > CLOCKS_FAR
         if differ or far:
             kind = "clocks far apart" if far else "clocks disagree"
             yield Doubt(kind, f"{r.tpot_s * 1e3:.3g} ms per token here, {1e3 / told:.3g} by the server's own clock")
+    else:  # where the server's own clock bears the time out, it does not matter in which reads the events came
+        yield from _bursts(r)
+
+
+def _bursts(r: RequestResult) -> Iterable[Doubt]:
+    together = sum(a == b for a, b in zip(r.chunk_times, r.chunk_times[1:], strict=False))
+    if r.verify_ct and len(r.chunk_times) == r.output_tokens:
+        together -= max(0, r.output_tokens - 1 - r.verify_ct)  # an event a token: a round's tokens do come together
+    if r.tpot_s and len(r.chunk_times) > 4 and together > BURSTS * (len(r.chunk_times) - 1):
+        yield Doubt("bursts", f"{together} of {len(r.chunk_times)} events came with the one before: they are held back")
 
 
 def _speculation(r: RequestResult, asked: Asked) -> Iterable[Doubt]:
