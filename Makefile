@@ -1,4 +1,4 @@
-# make run   set up .venv, then measure the pocket engine headless and write notebook and report into outputs/
+# make run   set up .venv, then walk the ladder on the pocket engine: predict, measure, report into outputs/; two minutes
 # make test  everything CI checks, with reduced counts;  make test-full  every count
 # make lab   JupyterLab on the notebooks
 
@@ -19,7 +19,7 @@ BIN := .venv/bin
 
 .PHONY: run test test-full lab
 run: .venv/base
-	$(BIN)/labkit run 02_baseline -f params/pocket.yaml
+	$(BIN)/labkit walk
 
 test: .venv/test
 	$(BIN)/ruff check .

@@ -88,27 +88,32 @@ def run(
     at most wait_s seconds (labkit.engines.turn.Busy). Records land in `records/` of the run's directory; paths in
     parameters count from the working directory, as they do for every other command.
     """
-    names = schema.unknown(notebooks, given)
-    if names:
-        raise BadInput("params", names[0], "a parameter of the lab or of " + ", ".join(n.stem for n in notebooks))
-    reach.check(notebooks, given, over or {})
-    plans = [(n, schema.check_values(n, {**schema.for_notebook(n, given), **(over or {})})) for n in notebooks]
+    plans = checked(notebooks, given, over or {})
     stem = notebooks[0].stem if len(notebooks) == 1 else f"{len(notebooks)}-notebooks"
     measures = any("engine" in schema.parameters_of(n) for n in notebooks)
     with turn.turn(stem, wait_s, say) if measures else nullcontext():
-        done = Run(_fresh(out_dir, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{stem}"))
+        done = Run(fresh(out_dir, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{stem}"))
         for notebook, values in plans:
             if "out_dir" in schema.parameters_of(notebook):
                 values = {**values, "out_dir": str(done.directory / "records")}
             say(f"{notebook.stem}: started {datetime.now():%H:%M:%S}")
-            outcome = _execute(notebook, done.directory / notebook.name, values, cell_timeout_s, wait_s)
+            outcome = execute(notebook, done.directory / notebook.name, values, cell_timeout_s, wait_s)
             say(f"{notebook.stem}: {outcome.status} after {outcome.seconds:.0f} s")
             done.outcomes.append(outcome)
     done.report = report.write(done.directory)
     return done
 
 
-def _fresh(parent: Path, name: str) -> Path:
+def checked(notebooks: list[Path], given: dict, over: dict) -> list[tuple[Path, dict]]:
+    """The values of each notebook. Raises BadInput for a value that is wrong or reaches nobody."""
+    names = schema.unknown(notebooks, given)
+    if names:
+        raise BadInput("params", names[0], "a parameter of the lab or of " + ", ".join(n.stem for n in notebooks))
+    reach.check(notebooks, given, over)
+    return [(n, schema.check_values(n, {**schema.for_notebook(n, given), **over})) for n in notebooks]
+
+
+def fresh(parent: Path, name: str) -> Path:
     """A directory that nobody had before."""
     for suffix in ("", *(f"-{i}" for i in range(2, 100))):
         path = parent / (name + suffix)
@@ -157,7 +162,10 @@ class _Whole:
         return path.removeprefix(WHOLE)
 
 
-def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int, wait_s: float) -> Outcome:
+def execute(
+    source: Path, target: Path, values: dict, cell_timeout_s: int, wait_s: float, *, quiet: bool = False
+) -> Outcome:
+    """Run one notebook with checked values. quiet: what it prints is only in its file."""
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
     papermill = _papermill()
@@ -178,8 +186,8 @@ def _execute(source: Path, target: Path, values: dict, cell_timeout_s: int, wait
                 start_timeout=KERNEL_START_S,
                 progress_bar=False,
                 extra_arguments=["--IPKernelApp.log_level=ERROR", "--ext=labkit.batch.watch"],
-                stdout_file=sys.stderr,
-                stderr_file=sys.stderr,
+                stdout_file=None if quiet else sys.stderr,
+                stderr_file=None if quiet else sys.stderr,
             )
     except papermill.PapermillExecutionError as e:
         outcome.status, outcome.error = "failed", f"cell {e.exec_count}: {e.ename}: {e.evalue or _last_words(target)}"

@@ -58,6 +58,11 @@ def look_again(threads: int = 1) -> Evidence:
     return bandwidth("this", threads)
 
 
+def shape_known(config: EngineConfig) -> bool:
+    """Whether bytes can be counted: an attached server's model is known only where `model` says it."""
+    return "model" in config.model_fields_set or "model" in options(config.engine)
+
+
 def model_of(params: "Params") -> str:
     """Where the config.json of the model under test is: the engine's model where that is a catalog id or a path, else
     the tokenizer's folder (an engine may be told a hub id, whose files lie elsewhere). Raises BadInput."""

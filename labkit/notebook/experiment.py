@@ -8,12 +8,14 @@ import plotly.graph_objects as go
 
 from labkit import catalog
 from labkit.engines import ladder
-from labkit.engines.adapter import not_in_effect, options
+from labkit.engines.adapter import not_in_effect
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
 from labkit.evidence import Evidence
+from labkit.fields import Text, check
 from labkit.figures import decode
 from labkit.measure import machine
+from labkit.measure.foresight import Foreseen
 from labkit.measure.results import Arm, Result
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess, Setting, checked
@@ -40,7 +42,8 @@ class Experiment:
     """Base of the notebooks' experiments. A subclass says what is special about it and nothing about widgets.
 
     parameters: what the notebook's parameters cell gave, by name: the fields of labkit.params.Params, `own` names,
-    `machine`, and `guess` (None: no guess). Raises BadInput for anything that does not fit.
+    `machine`, `record` (a finished record to read instead of measuring) and `guess` (None: no guess). Raises BadInput
+    for anything that does not fit.
     about: what the arm of this notebook should do (labkit.engines.ladder.EXPECT), where `arm` does not name it.
     """
 
@@ -53,6 +56,8 @@ class Experiment:
     def __init__(self, **parameters: Any):
         self.given = dict(parameters)
         self.machine = parameters.pop("machine", "this")
+        self.record = check(Text | None, "record", parameters.pop("record", None))
+        self.foreseen: dict[str, Foreseen] = {}  # by configuration: what a walk predicted before it measured
         guess = parameters.pop("guess", None)
         own = {name: parameters.pop(name) for name in self.own if name in parameters}
         self.params = load_params(parameters)
@@ -140,6 +145,21 @@ class Experiment:
         """What `after` found, JSON-ready, for the record's summary."""
         return {}
 
+    def restore(self, summary: Mapping[str, object]) -> None:
+        """Take back from a record's summary what `after` found for it."""
+
+    def foreseen_lines(self) -> list[Line]:
+        """What was predicted for the arms of this notebook before they were asked anything, where a walk did that."""
+        found = {a.name: self.foreseen.get(a.config.digest()) for a in self.arms()}
+        out: list[Line] = []
+        for name, f in found.items():
+            if f is not None:
+                ends = [("TPOT, at least", f.best)] if f.bound else [("TPOT", f.best)]
+                if f.worst is not None:
+                    ends = [("TPOT at best", f.best), ("TPOT at worst", f.worst)]
+                out += [(f"{name}: {what}", e, f"said before it was measured: {f.why}") for what, e in ends]
+        return out
+
     def remarks(self) -> list[str]:
         """What the present settings mean where a slider alone would mislead."""
         return []
@@ -187,8 +207,8 @@ class Experiment:
 
     @property
     def shape_known(self) -> bool:
-        """Whether bytes can be counted: an attached server's model is known only where `model` says it."""
-        return "model" in self.params.engine.model_fields_set or "model" in options(self.params.engine.engine)
+        """Whether bytes can be counted (labkit.measure.machine.shape_known)."""
+        return machine.shape_known(self.params.engine)
 
     @property
     def model(self) -> str:

@@ -40,8 +40,9 @@ def settle(name: str, parameters: dict, cells: list[str] | None = None) -> dict:
                 values[key] = value
             elif key not in Params.model_fields:
                 raise BadInput(f"{where}.{key}", value, "one of " + _names(parameters))
-    if "out_dir" in values:
-        values["out_dir"] = from_root(values["out_dir"])
+    for place in ("out_dir", "record"):
+        if values.get(place) is not None:
+            values[place] = from_root(values[place])
     return values
 
 

@@ -1,20 +1,23 @@
 """A panel is an experiment on the page. The same cells have three lives: widgets at a front end, a plain run without
 one, and static figures in a report."""
 
+import json
 import threading
 from pathlib import Path
 
 import plotly.graph_objects as go
 
 from labkit.engines import turn
+from labkit.errors import BadInput
 from labkit.figures.show import bundle, follow_theme, show
+from labkit.measure.foresight import Foreseen
 from labkit.measure.pool import Pool, pool
 from labkit.measure.results import Arm
 from labkit.measure.runner import Block, Runner
 from labkit.notebook import render
 from labkit.notebook.experiment import Experiment, waiting
 from labkit.notebook.mode import is_live
-from labkit.records import RunWriter, Store
+from labkit.records import RunWriter, Store, read_run
 from labkit.records.writer import new_directory
 from labkit.units import minutes
 
@@ -40,6 +43,8 @@ class Panel:
         self._front = None
         if self.live:
             follow_theme()
+        if experiment.record is not None:
+            self._adopt(experiment.record)
 
     # --- the state that both lives share --------------------------------------------------------------------------
 
@@ -149,7 +154,27 @@ class Panel:
         notes += [f"record: {self.record}"] if self.record else []
         return "\n".join([render.plain(self.lines(), self.experiment.name), *notes])
 
+    def _adopt(self, record: str) -> None:
+        """Take everything from a finished record, and nothing from another minute beside it. What was predicted before
+        it was measured is shown as such; measured arms are shown from the cell `run` on. Raises BadInput."""
+        if self.live:
+            raise BadInput("record", record, "nothing at a front end: there, panels measure")
+        found, arms = read_run(record), self.arms(sweep=True) or self.arms()
+        lacking = self.runner.adopt(found, arms)
+        if lacking:
+            names = ", ".join(a.name for a in lacking)
+            raise BadInput("record", record, f"a finished record with {names} under {json.dumps(arms[0].load)}")
+        self.record, self._read = Path(record), dict(self.runner.results)
+        self.runner.results = {}
+        self.experiment.foreseen = {p["digest"]: Foreseen.from_dict(p) for p in found.meta.get("predictions", [])}
+        self._summary = found.meta["summary"]
+
     def _run_headless(self) -> None:
+        if self.record is not None:
+            self.runner.results = self._read
+            self.experiment.restore(self._summary)
+            print(f"{self.experiment.name}: read from {self.record}, whose arms were measured in turns", flush=True)
+            return
         sweep = bool(self.experiment.sweep())
         blocks = self.blocks(sweep=sweep)
         turn.wait_for_engines(turn.wait_s(), lambda text: print(text, flush=True))
@@ -188,7 +213,7 @@ class Panel:
             said = "none was made" if self.committed is None else f"{self.committed:g} {e.guess.unit}"
             return [_html(render.note(f"{e.guess.question} Guess: {said}."), f"Guess: {said}")]
         if which == "predict":
-            lines = e.predictions(self.results)
+            lines = [*e.foreseen_lines(), *e.predictions(self.results)]
             return [_html(render.table(lines, ("", "predicted", "evidence", "")), render.plain(lines))] if lines else []
         if which == "run":
             return [bundle(f) for f in self.figures()]

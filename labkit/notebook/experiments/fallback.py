@@ -16,6 +16,7 @@ from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
 from labkit.roofline import speculation as law
 
+COMPLAINTS = "complaints in the broken engine's log"
 _COMPLAINT = re.compile(r"\b(error|warning|traceback|critical)\b", re.IGNORECASE)
 
 
@@ -54,7 +55,10 @@ class Fallback(Experiment):
             self.complaints = [line for line in engine.tail(10_000) if _COMPLAINT.search(line)]
 
     def extra(self) -> dict:
-        return {} if self.complaints is None else {"complaints in the broken engine's log": self.complaints}
+        return {} if self.complaints is None else {COMPLAINTS: self.complaints}
+
+    def restore(self, summary: Mapping[str, object]) -> None:
+        self.complaints = summary.get(COMPLAINTS)
 
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         none = derived(
@@ -86,6 +90,10 @@ class Fallback(Experiment):
         return lines
 
     def predicted(self, results: Mapping[str, Result]) -> Evidence | None:
+        """TPOT of the broken arm, from the arms before it: as a walk said it beforehand, else from this measurement."""
+        said = self.foreseen.get(self.subject.config.digest())
+        if said is not None:
+            return said.best
         pair = present(results, self.names[:2])
         return law.fallback_tpot(pair[0].tpot, cost(pair[1], pair[0])) if len(pair) == 2 else None
 

@@ -20,6 +20,7 @@ from labkit.notebook.render import Line, span
 from labkit.notebook.settings import Guess, Setting, checked, of_engine
 from labkit.roofline import speculation as law
 
+EXPERTS = "distinct experts"
 PLAIN = "plain"  # the arm without drafting, whatever its ladder calls it
 NUMBERS = {"steps": "draft steps", "topk": "topk", "draft_tokens": "draft tokens"}
 
@@ -148,7 +149,10 @@ class Mtp(Experiment):
                 self.counted.update(found)
 
     def extra(self) -> dict:
-        return {"distinct experts": {str(m): e.as_dict() for m, e in self.counted.items()}} if self.counted else {}
+        return {EXPERTS: {str(m): e.as_dict() for m, e in self.counted.items()}} if self.counted else {}
+
+    def restore(self, summary: Mapping[str, object]) -> None:
+        self.counted.update({int(m): Evidence.from_dict(e) for m, e in summary.get(EXPERTS, {}).items()})
 
     # --- reading ---------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,100 @@
+"""What an arm of a ladder should cost a token, said before it is asked anything: from bytes, and from arms before it.
+
+expects nothing        no faster than its bytes over what memory sustains
+better kernels, fewer  the arm before, times the bytes of a step over its bytes
+a > c                  the arm before, times c by bytes, over an a that is not known yet: from 1 (no draft is right)
+                       to all drafts and the bonus token
+a silent fault         a = 1, and c of the healthy arm before: every round costs its time and yields one token
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from labkit.engines import ladder
+from labkit.engines.ladder import Arm
+from labkit.errors import BadInput
+from labkit.evidence import Evidence
+from labkit.measure import machine
+from labkit.measure.results import Result, cost, count
+from labkit.params import Params
+from labkit.roofline import floors, predictions
+from labkit.roofline import speculation as law
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """A prediction of TPOT, s. best: what is predicted, or the least where the arm drafts; worst: the most there, else
+    None. bound: best is a floor and no forecast. why: in words. made_unix: when it was made."""
+
+    arm: str
+    digest: str
+    best: Evidence
+    worst: Evidence | None
+    bound: bool
+    why: str
+    made_unix: float
+
+    def text(self) -> str:
+        """In milliseconds, for a table."""
+        best = f"{self.best.to('ms').value:.2f}"
+        if self.worst is not None:
+            return f"{best} to {self.worst.to('ms').value:.2f}"
+        return f"at least {best}" if self.bound else best
+
+    def as_dict(self) -> dict:
+        """JSON-ready."""
+        worst = None if self.worst is None else self.worst.as_dict()
+        return {**vars(self), "best": self.best.as_dict(), "worst": worst}
+
+    @classmethod
+    def from_dict(cls, d: dict) -> "Foreseen":
+        """The inverse of as_dict."""
+        worst = None if d["worst"] is None else Evidence.from_dict(d["worst"])
+        return cls(**{**d, "best": Evidence.from_dict(d["best"]), "worst": worst})
+
+
+def foresee(arms: Sequence[Arm], arm: Arm, seen: Mapping[str, Result], params: Params, context: int) -> Foreseen | None:
+    """The prediction for one arm from the results of arms before it (`seen`, by name); None where bytes are not known
+    or an arm that it needs was not measured. context: tokens that a step's account counts."""
+    if not machine.shape_known(arm.config):
+        return None
+    try:
+        model = machine.model_of(params.replace(engine=arm.config, arms=None, arm=None, only=()))
+        found = _by_expectation(arms, arm, seen, model, context)
+    except BadInput:  # a shape that is not at hand: a hub id without its config
+        return None
+    return found and Foreseen(arm.name, arm.config.digest(), *found, time.time())
+
+
+def _by_expectation(arms, arm: Arm, seen, model: str, context: int):
+    """(best, worst, bound, why) or None."""
+    before = ladder.reference(arms, arm)
+    base = seen.get(before.name) if before else None
+    spec = arm.config.speculative
+    if arm.expect == ladder.FAULT:
+        plain = ladder.reference(arms, before) if before else None
+        if base is None or plain is None or plain.name not in seen or base.accept is None:
+            return None
+        c = cost(base, seen[plain.name])
+        why = f"a = 1: every round costs the c = {c.value:.2f} of {before.name} and yields one token"
+        return law.fallback_tpot(seen[plain.name].tpot, c), None, False, why
+    if before is None or (base is None and spec is None):
+        step = machine.account(arm.config, context=context, model=model).evidence()
+        bandwidth = machine.bandwidth("this", arm.config.threads or 1)
+        return floors.floor_s(step, bandwidth), None, True, "bytes of a step over what memory sustains"
+    if base is None:
+        return None
+    plain_step = machine.account(before.config, context=context, model=model).evidence()
+    if spec is not None and before.config.speculative is None:
+        if spec.draft_tokens is None:
+            return None
+        steps = spec.steps if spec.steps is not None else spec.draft_tokens - 1
+        whole = machine.round_bytes(before.config, context=context, steps=steps, tokens=spec.draft_tokens, model=model)
+        c = whole / plain_step
+        ends = [law.predicted_tpot(base.tpot, count(a, "1", f"{a} tokens a round"), c) for a in (steps + 1, 1)]
+        why = f"c = {c.value:.2f} by bytes; {steps + 1} tokens a round if every draft is right, 1 if none is"
+        return *ends, False, why
+    step = machine.account(arm.config, context=context, model=model).evidence()
+    why = f"{before.name} times the bytes of a step: {step.to('MB').value:.2f} of {plain_step.to('MB').value:.2f} MB"
+    return predictions.next_rung(base.tpot, plain_step, step), None, False, why

@@ -1,0 +1,74 @@
+"""Predictions by what an arm is expected to do, from bytes and from arms before it."""
+
+import pytest
+
+from labkit.evidence import measured
+from labkit.measure import machine
+from labkit.measure.foresight import Foreseen, foresee
+from labkit.measure.results import Arm, Result
+from labkit.params import Params
+
+PARAMS = Params.checked({"engine": "pocket", "workload": "repetitive", "count": 1})
+ARMS = {a.name: a for a in PARAMS.ladder()}
+
+
+@pytest.fixture(autouse=True)
+def ten_gigabytes_a_second(monkeypatch):
+    monkeypatch.setattr(machine, "bandwidth", lambda *_: measured(10, "GB/s", "test", 10, 10))
+
+
+def result(name, tpot_s, accept=None):
+    arm = Arm.of(ARMS[name], PARAMS.replace(engine=ARMS[name].config))
+    rows = []
+    for repeat in range(3):
+        row = {"arm": name, "repeat": repeat, "index": 0, "status": "ok", "session": "s"}
+        row |= {"prompt_tokens": 100, "output_tokens": 101, "ttft_s": 0.02, "tpot_s": tpot_s}
+        row |= {"latency_s": 0.02 + 100 * tpot_s, "verify_ct": accept and round(100 / accept), "started_unix": repeat}
+        rows.append(row)
+    return Result(arm, rows)
+
+
+def said(name, **seen):
+    results = {n.replace("_", "-"): result(n.replace("_", "-"), *v) for n, v in seen.items()}
+    return foresee(list(ARMS.values()), ARMS[name], results, PARAMS, 200)
+
+
+def step(name):
+    return machine.account(ARMS[name].config, context=200, model="pocket").total_bytes
+
+
+def test_the_first_arm_has_a_floor_and_no_forecast():
+    found = said("baseline")
+    assert found.bound and found.best.value == pytest.approx(step("baseline") / 10e9)
+    assert found.text() == f"at least {found.best.to('ms').value:.2f}"
+
+
+def test_changes_scale_the_arm_before_by_bytes():
+    assert said("kernels", baseline=(2e-3,)).best.value == pytest.approx(2e-3)  # the same bytes
+    found = said("fp8-head", kernels=(1.6e-3,))
+    assert found.best.value == pytest.approx(1.6e-3 * step("fp8-head") / step("kernels")) and found.best.value < 1.6e-3
+    assert not found.bound and found.worst is None
+
+
+def test_drafting_is_predicted_between_no_draft_right_and_all():
+    found = said("mtp", fp8_head=(1.5e-3,))
+    assert found.worst.value == pytest.approx(4 * found.best.value)  # three steps: one to four tokens a round
+    assert found.worst.value > 1.5e-3 and " to " in found.text()
+
+
+def test_a_silent_fault_costs_the_healthy_round_and_yields_one_token():
+    found = said("broken-head", fp8_head=(1.5e-3,), mtp=(1.0e-3, 4.0))
+    assert found.best.value == pytest.approx(4.0e-3)
+
+
+def test_nothing_is_said_where_an_arm_before_is_missing_or_bytes_are_not_known():
+    assert said("fp8-head").bound  # a floor needs no arm before
+    assert said("mtp") is None and said("broken-head", mtp=(1e-3, 4.0)) is None
+    unknown = Params.checked({"engine": {"engine": "attach", "url": "http://127.0.0.1:9"}})
+    (arm,) = unknown.ladder()[:1]
+    assert foresee([arm], arm, {}, unknown, 200) is None
+
+
+def test_it_is_kept_as_it_was_said():
+    found = said("mtp", fp8_head=(1.5e-3,))
+    assert Foreseen.from_dict(found.as_dict()) == found
