@@ -32,6 +32,7 @@ class Dialect:
                 the answer says how much came from there, else that is a doubt in every row
     counters    cumulative counts of drafting of the whole server, read before and after each request, for engines that
                 report none with the answer; None elsewhere
+    counts_experts  whether it has SGLang's routes that count which experts are chosen
     unsaid      what an engine that speaks like this does not report, for people
     """
 
@@ -40,6 +41,7 @@ class Dialect:
     body: Callable[[str | None, list[int] | None, Mapping[str, Any]], dict]
     reader: Callable[[], Read] | None = None
     flush: bool = False
+    counts_experts: bool = False
     counters: Counters | None = None
     unsaid: tuple[str, ...] = ()
 
@@ -49,7 +51,7 @@ def _sglang_body(text: str | None, ids: list[int] | None, sampling: Mapping[str,
     return {**prompt, "sampling_params": dict(sampling), "stream": True}
 
 
-SGLANG = Dialect("SGLang /generate", "/generate", _sglang_body, flush=True)
+SGLANG = Dialect("SGLang /generate", "/generate", _sglang_body, flush=True, counts_experts=True)
 
 
 # ---------------------------------------------------------------- llama.cpp

@@ -18,6 +18,9 @@ def _argument(value: object) -> object:
 Argument = Annotated[str, BeforeValidator(_argument)]
 
 
+DEFAULT_DRAFTS = 3  # of llama.cpp's drafters, where nobody says
+
+
 class Speculative(Model):
     """Drafting: `steps` draft steps, `topk` branches each, `draft_tokens` verified per round (the root included).
 
@@ -63,6 +66,16 @@ class Speculative(Model):
         elif self.topk > 1 and self.draft_tokens > self.largest:
             accepted = f"at most {self.largest}, all that {self.steps} steps of topk {self.topk} propose"
             raise refuse(accepted, at=at, value=self.draft_tokens)
+
+    @property
+    def from_text(self) -> bool:
+        """Whether drafts are looked up in the text so far, which costs no pass over any weights."""
+        return self.algorithm.lower().startswith("ngram")
+
+    @property
+    def verified(self) -> int:
+        """Positions that a round verifies, at most."""
+        return self.draft_tokens or (self.steps or DEFAULT_DRAFTS) + 1
 
     @property
     def largest(self) -> int:

@@ -116,17 +116,26 @@ def _recipe(model: catalog.ModelConfig, config: EngineConfig) -> "Recipe | None"
     return recipe_of(model).with_formats(kv=_CACHE_FORMATS.get(kind, kind.upper()))
 
 
-def round_bytes(config: EngineConfig, *, context: int, steps: int, tokens: int, model: str) -> Evidence:
-    """Bytes of one draft-and-verify round: one verify step of `tokens` positions and `steps` draft passes."""
+def round_bytes(
+    config: EngineConfig, *, context: int, steps: int, tokens: int, model: str, draft: str | None = None
+) -> Evidence:
+    """Bytes of one draft-and-verify round: one verify step of `tokens` positions and `steps` draft passes.
+
+    draft: the model that drafts, by the engine's name for it; None: the model's own NEXTN layer.
+    """
     from labkit.roofline.account import draft_pass
 
-    verify = account(config, context=context, tokens=tokens, model=model)
-    draft = draft_pass(catalog.load_config(model), context=context, head=head_of(config))
-    total = verify.total_bytes + steps * draft.total_bytes
+    verify, each = account(config, context=context, tokens=tokens, model=model), 0.0
+    if steps and draft is not None:
+        drafting = config.replace(model=draft)
+        each = account(drafting, context=context, model=model_path(drafting)).total_bytes
+    elif steps:
+        each = draft_pass(catalog.load_config(model), context=context, head=head_of(config)).total_bytes
+    total = verify.total_bytes + steps * each
     return derived(
         total,
         "B",
-        f"verify {verify.total_bytes / 1e6:.2f} MB + {steps} drafts of {draft.total_bytes / 1e6:.2f} MB",
+        f"verify {verify.total_bytes / 1e6:.2f} MB + {steps} drafts of {each / 1e6:.2f} MB",
         (spec(context, "token", verify.source), spec(tokens, "token", "setting: draft tokens")),
     )
 

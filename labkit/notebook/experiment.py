@@ -13,7 +13,7 @@ from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
 from labkit.evidence import Evidence
 from labkit.fields import Text, check
-from labkit.figures import decode
+from labkit.figures import decode, speculation
 from labkit.measure import machine
 from labkit.measure.foresight import Foreseen
 from labkit.measure.results import Arm, Result
@@ -219,9 +219,11 @@ class Experiment:
         """Bytes of one step under a configuration of this model."""
         return machine.account(config, context=context, tokens=tokens, model=self.model)
 
-    def round_bytes(self, config: EngineConfig, *, context: int, steps: int, tokens: int) -> Evidence:
-        """Bytes of one draft-and-verify round."""
-        return machine.round_bytes(config, context=context, steps=steps, tokens=tokens, model=self.model)
+    def round_bytes(
+        self, config: EngineConfig, *, context: int, steps: int, tokens: int, draft: str | None = None
+    ) -> Evidence:
+        """Bytes of one draft-and-verify round; draft: the model that drafts, None: the model's own NEXTN layer."""
+        return machine.round_bytes(config, context=context, steps=steps, tokens=tokens, model=self.model, draft=draft)
 
     def active_parameters(self) -> Evidence:
         """Parameters that one token uses."""
@@ -277,6 +279,16 @@ def _apart(results: Mapping[str, Result]) -> list[str]:
 def present(results: Mapping[str, Result], names: Sequence[str]) -> list[Result]:
     """Those results that have at least one row that counts, in the order of names."""
     return [results[n] for n in names if n in results and results[n].used]
+
+
+def accepted(drafting: Sequence[Result]) -> go.Figure:
+    """Which drafts were accepted, by position, of the arms whose engine tells; a word where none does."""
+    title, told = "Which drafts are accepted", [r for r in drafting if len(r.histogram) > 1]
+    if told:
+        return speculation.by_position([(r.name, r.histogram) for r in told])
+    return (
+        waiting(title, "This engine does not report which of its drafts are accepted.") if drafting else waiting(title)
+    )
 
 
 def waiting(title: str, why: str = "Nothing measured yet: press Run.") -> go.Figure:

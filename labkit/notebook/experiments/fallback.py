@@ -11,7 +11,7 @@ from labkit.evidence import Evidence, derived
 from labkit.figures import decode, runs, speculation
 from labkit.measure.estimates import NOTHING_ACCEPTED
 from labkit.measure.results import Arm, Result, cost, count, speedup
-from labkit.notebook.experiment import Experiment, present, waiting
+from labkit.notebook.experiment import Experiment, accepted, present, waiting
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
 from labkit.roofline import speculation as law
@@ -111,9 +111,7 @@ class Fallback(Experiment):
             speculation.ac_plane([(r.name, r.accept, cost(r, base[0])) for r in drafting], guess=guess)
             if drafting and base
             else waiting("Yield a over cost c"),
-            speculation.by_position([(r.name, r.histogram) for r in drafting])
-            if drafting
-            else waiting("Which drafts are accepted"),
+            accepted(drafting),
             runs.run_order({r.name: r.rows for r in found}) if found else waiting("Every request in the order it ran"),
         ]
 
@@ -165,7 +163,7 @@ class Fallback(Experiment):
         failed = sum(r["status"] == "error" for r in sick.rows)
         out = [
             f"The broken engine started and answered {len(sick.rows) - failed} of {len(sick.rows)} requests without an"
-            f" error{self._logged()}. Its /server_info still says speculative_algorithm"
+            f" error{self._logged()}. It still says of itself: speculative_algorithm"
             f" {sick.info.get('speculative_algorithm')!r}.",
             f"Caught by: {'; '.join(caught)}." if caught else "Not caught: neither check shows the fault on this load.",
         ]

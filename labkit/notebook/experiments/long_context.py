@@ -96,7 +96,8 @@ class LongContext(Experiment):
         """c by bytes at a context."""
         config = self.subject.config
         s = config.speculative
-        whole = self.round_bytes(config, context=n, steps=s.steps or 0, tokens=s.draft_tokens)
+        steps = 0 if s.from_text else s.steps or 0
+        whole = self.round_bytes(config, context=n, steps=steps, tokens=s.verified, draft=s.draft_model_path)
         return whole / self.account_of(config, context=n).evidence()
 
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:

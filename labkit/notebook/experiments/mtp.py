@@ -1,4 +1,4 @@
-"""05: drafting by the NEXTN layer: what a round costs (c), what it yields (a), and which setting is best."""
+"""05: drafting: what a round costs (c), what it yields (a), and which setting is best."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from labkit.evidence import Evidence, derived
 from labkit.figures import decode, speculation
 from labkit.measure import experts
 from labkit.measure.results import Arm, Result, cost, count, speedup, varies
-from labkit.notebook.experiment import LOAD_SETTINGS, Experiment, present, waiting
+from labkit.notebook.experiment import LOAD_SETTINGS, Experiment, accepted, present, waiting
 from labkit.notebook.render import Line, span
 from labkit.notebook.settings import Guess, Setting, checked, of_engine
 from labkit.roofline import speculation as law
@@ -54,7 +54,7 @@ class Mtp(Experiment):
                 raise BadInput(name, value, f"nothing: {self.subject.name} drafts by {spec.algorithm}")
         own = checked([s for s in self._engine_settings() if s.name in own], own)
         moved = any(own[n] != getattr(spec, n) for n in ("steps", "topk") if n in own)
-        if moved and given.get("draft_tokens") is None:
+        if moved and "draft_tokens" in own and given.get("draft_tokens") is None:
             most = int(options(self.params.engine.engine)["speculative.draft_tokens"].high)
             own["draft_tokens"] = min(most, _of(spec, {**own, "draft_tokens": None}).largest)
         self._with(_of(spec, own))
@@ -94,14 +94,14 @@ class Mtp(Experiment):
     def draft(self) -> Speculative:
         """The draft setting of the sliders, with the rule of chains and trees applied."""
         own = {n: self.values[n] for n in self._numbers}
-        if "steps" in own:
+        if "steps" in own and "draft_tokens" in own:
             most = _of(self._spec, {**own, "draft_tokens": None}).largest
             own["draft_tokens"] = most if own["topk"] == 1 else min(own["draft_tokens"], most)
         return _of(self._spec, own)
 
     def remarks(self) -> list[str]:
         s = self.draft()
-        if s.draft_tokens == self.values["draft_tokens"]:
+        if s.draft_tokens == self.values.get("draft_tokens"):
             return []
         why = "with topk 1 it is always steps + 1" if s.topk == 1 else "a tree of these steps and topk has no more"
         return [f"{s.draft_tokens} draft tokens are verified, whatever the slider says: {why}."]
@@ -112,6 +112,8 @@ class Mtp(Experiment):
     def _drafting(self, s: Speculative) -> Arm:
         if s.steps is None:
             title = f"{s.algorithm}, {s.draft_tokens} tokens verified"
+        elif s.topk is None:
+            title = f"{s.algorithm}, at most {s.steps} draft{'s' if s.steps > 1 else ''} a round"
         else:
             what = "chain" if s.topk == 1 else f"tree of topk {s.topk}"
             steps = f"{s.steps} draft step{'s' if s.steps > 1 else ''}"
@@ -131,10 +133,11 @@ class Mtp(Experiment):
     def sweep(self) -> list[Arm]:
         if "longest" not in self.values:
             return []
-        chains = [
-            _of(self._spec, {"steps": n, "topk": 1, "draft_tokens": n + 1})
-            for n in range(1, self.values["longest"] + 1)
-        ]
+        longest = self.values["longest"]
+        if "topk" in self._numbers:
+            chains = [_of(self._spec, {"steps": n, "topk": 1, "draft_tokens": n + 1}) for n in range(1, longest + 1)]
+        else:  # drafts from the text cost next to nothing, so it may take dozens: each setting twice the one before
+            chains = [_of(self._spec, {"steps": 2**n}) for n in range(longest.bit_length())]
         here = self.draft()
         return [self.plain(), *(self._drafting(s) for s in chains + ([here] if here not in chains else []))]
 
@@ -144,7 +147,8 @@ class Mtp(Experiment):
 
         for arm in {a.name: a for a in (*self.sweep(), *self.arms()) if a.before}.values():
             engine = pool.get(arm.config)
-            if engine is not None and arm.config.speculative.draft_tokens not in self.counted:
+            counts = engine is not None and engine.dialect.counts_experts
+            if counts and arm.config.speculative.draft_tokens not in self.counted:
                 found = experts.count(engine.url, prompts_of(arm.params)[0], api_key=engine.api_key)
                 self.counted.update(found)
 
@@ -159,7 +163,7 @@ class Mtp(Experiment):
     def drafted(self, results: Mapping[str, Result]) -> list[Result]:
         """Measured draft settings, by steps; without those whose steps changed between requests: they have no c."""
         found = [r for r in results.values() if r.used and r.arm.config.speculative is not None and not varies(r)]
-        return sorted(found, key=lambda r: (r.arm.config.speculative.topk, r.arm.config.speculative.draft_tokens))
+        return sorted(found, key=lambda r: (r.arm.config.speculative.topk or 0, _tokens(r)))
 
     def base(self, results: Mapping[str, Result]) -> Result | None:
         found = present(results, [PLAIN])
@@ -174,7 +178,8 @@ class Mtp(Experiment):
             else (self.params.prompt_tokens or 150) + (self.values.get("output_tokens") or 256) // 2
         )
         config = self.plain_config()
-        whole = self.round_bytes(config, context=context, steps=s.steps or 0, tokens=s.draft_tokens)
+        steps, tokens = (0 if s.from_text else s.steps), s.verified
+        whole = self.round_bytes(config, context=context, steps=steps, tokens=tokens, draft=s.draft_model_path)
         return whole / self.account_of(config, context=context).evidence()
 
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
@@ -184,12 +189,12 @@ class Mtp(Experiment):
             (
                 "c by bytes alone",
                 c,
-                f"a round of {s.steps or 0} drafts and a verify of {s.draft_tokens} tokens, in plain steps",
+                f"a round of {s.verified - 1} drafts and a verify of {s.verified} tokens, in plain steps",
             ),
             ("a to break even", c, "a must exceed c, or drafting loses"),
             (
                 "S if every draft is accepted",
-                law.speedup(count((s.steps or s.draft_tokens - 1) + 1, "1", "drafts + 1"), c),
+                law.speedup(count((s.steps or s.verified - 1) + 1, "1", "drafts + 1"), c),
                 "the most that these bytes allow",
             ),
         ]
@@ -218,7 +223,7 @@ class Mtp(Experiment):
                 "Distinct experts per layer",
             )
             return [waiting(t) for t in titles]
-        chains = [r for r in drafted if r.arm.config.speculative.topk == 1]
+        chains = [r for r in drafted if r.arm.config.speculative.topk in (1, None)]
         return [
             decode.tpot([(r.name, r.tpot) for r in [base, *drafted]]),
             speculation.speedups(
@@ -234,7 +239,7 @@ class Mtp(Experiment):
             )
             if chains
             else waiting("c(n): what a round of n tokens costs"),
-            speculation.by_position([(r.name, r.histogram) for r in drafted if len(r.histogram) > 1]),
+            accepted(drafted),
             self._experts(results),
         ]
 
@@ -246,6 +251,8 @@ class Mtp(Experiment):
         from labkit import catalog
 
         fields = catalog.load_config(self.model).fields
+        if "num_experts" not in fields:
+            return waiting("Distinct experts in a layer: this model has none, or its file does not say")
         n, k = fields["num_experts"], fields["num_experts_per_tok"]
         inputs = (count(n, "expert", "experts"), count(k, "expert", "experts per token"))
         most = max([2, *(_tokens(r) for r in self.drafted(results)), *self.counted])
@@ -330,10 +337,10 @@ class Mtp(Experiment):
 
 def _of(spec: Speculative, numbers: dict[str, object]) -> Speculative:
     """The same drafting with other numbers; draft_tokens None: any, to ask for `largest`."""
-    if numbers.get("draft_tokens") is None:
+    if spec.draft_tokens is not None and numbers.get("draft_tokens") is None:
         numbers = {**numbers, "draft_tokens": 2}
     return Speculative.checked({**spec.model_dump(), **numbers})
 
 
 def _tokens(r: Result) -> int:
-    return r.arm.config.speculative.draft_tokens
+    return r.arm.config.speculative.verified

@@ -11,7 +11,7 @@ from labkit.figures import decode, runs, speculation
 from labkit.measure import machine
 from labkit.measure.results import Arm, Result, speedup
 from labkit.measure.stats import at_rank, median_interval
-from labkit.notebook.experiment import COUNT, REPEATS, WORKLOAD, Experiment, present, waiting
+from labkit.notebook.experiment import COUNT, REPEATS, WORKLOAD, Experiment, accepted, present, waiting
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
 
@@ -76,9 +76,7 @@ class RealLoad(Experiment):
             runs.latency_ecdf([(r.name, [row["latency_s"] for row in r.used]) for r in found])
             if found
             else waiting("End-to-end latency"),
-            speculation.by_position([(r.name, r.histogram) for r in drafting])
-            if drafting
-            else waiting("Which drafts are accepted"),
+            accepted(drafting),
         ]
 
     def _speedups(self, found: list[Result], guess: float | None) -> go.Figure:

@@ -39,7 +39,12 @@ class StartHere(Experiment):
         prompt = prompts_of(arm.params)[0]
         sampling = {**prompt.sampling, "max_new_tokens": prompt.max_new_tokens, "ignore_eos": False}
         answer = client.generate(
-            engine.url, text=prompt.text, input_ids=prompt.input_ids, sampling=sampling, api_key=engine.api_key
+            engine.url,
+            text=prompt.text,
+            input_ids=prompt.input_ids,
+            sampling=sampling,
+            api_key=engine.api_key,
+            dialect=engine.dialect,
         )
         asked = prompt.text or f"{len(prompt.input_ids)} token ids"
         self.sample = (asked, answer.text)
