@@ -80,13 +80,15 @@ def main(args: argparse.Namespace) -> int:
 def _against(url: str, here: str, key: str | None, repeats: int, checks: list["Check"], where: str, found: tuple):
     """(benefit checks, candidate causes) of the server at `here` against the one at `url`, requests alternating."""
     from labkit.checks import benefit, causes, observed
+    from labkit.engines import survey
     from labkit.engines.config import EngineConfig
     from labkit.measure import estimates, session
 
     before = EngineConfig.from_dict({"engine": "attach", "url": url}, "against").url
-    infos = {name: observed.describe(u, key) for name, u in (("before", before), ("after", here))}
+    servers = {name: survey.look(u, key) for name, u in (("before", before), ("after", here))}
+    infos = {name: found.info for name, found in servers.items()}
     arms = [
-        session.Arm(name, u, key, draft_tokens=session.draft_tokens(infos[name]))
+        session.Arm(name, u, key, dialect=servers[name].dialect, draft_tokens=session.draft_tokens(infos[name]))
         for name, u in (("before", before), ("after", here))
     ]
     rows = list(session.interleave(arms, observed.prompts(infos["after"], 3), repeats=repeats, warmup=1))

@@ -135,4 +135,14 @@ def _engines() -> dict[str, str]:
         pocket = f"cannot run: {e}"
     found = importlib.util.find_spec("sglang") is not None
     sglang = "installed" if found else "not installed (on a GPU host: pip install -e '.[sglang]')"
-    return {"pocket": pocket, "sglang": sglang}
+    return {"pocket": pocket, "sglang": sglang, "llamacpp": _llamacpp()}
+
+
+def _llamacpp() -> str:
+    from labkit.engines import llamacpp
+    from labkit.errors import BadInput
+
+    try:
+        return f"ready: {' '.join(llamacpp.server())}"
+    except BadInput as e:
+        return f"not installed ({e.accepted})"

