@@ -32,12 +32,7 @@ _E4M3_AS_BF16 = (
     .astype(ml_dtypes.bfloat16)
     .view(np.uint16)
 )
-# INT8 weights are e4m3 values in units of 4: exact from 32 to 448, the largest; smaller ones are rounded. The unit is a
-# power of two because most weights of a block then keep their value, which with a unit of 448 / 127 hardly any would.
-INT8_UNIT = 4
-_E4M3_AS_INT8 = np.rint(
-    np.nan_to_num(np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32)) / INT8_UNIT
-).astype(np.int8)
+_E4M3_VALUES = np.nan_to_num(np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float32))
 
 # The parts that the engine's stopwatch tells apart (profile.h), and which part reads a slot; the others are projections
 _TIMERS = (_SLOTS_FILE.parent / "profile.h").read_text()
@@ -71,6 +66,22 @@ def bf16_tiles(words: np.ndarray) -> np.ndarray:
     """bfloat16 bits uint16 [N, K] -> tiles of 16 rows, two k a lane, the first in its upper half."""
     n, k = words.shape
     return lanes(np.ascontiguousarray(words.reshape(n, k // 2, 2)[..., ::-1]).view(np.uint32)[..., 0])
+
+
+def in_units(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """e4m3 values [N, K] -> int8 [N, K] and their units float32 [N/16, K/128], one for each 16 rows by 128 columns.
+
+    A unit is the smallest power of two in which the largest value is at most 127. A value of at least eight units, most
+    of them as a rule, is then exact, as it would not be with a unit of largest / 127; a smaller one is rounded."""
+    n, k = values.shape
+    blocks = -(-k // BLOCK)
+    padded = np.zeros((n, blocks * BLOCK), np.float32)
+    padded[:, :k] = values
+    tiles = padded.reshape(n // TILE, TILE, blocks, BLOCK)
+    most = np.abs(tiles).max((1, 3))
+    unit = np.exp2(np.ceil(np.log2(np.where(most > 0, most, 127) / 127))).astype(np.float32)
+    whole = np.rint(tiles / unit[:, None, :, None]).reshape(n, -1)[:, :k]
+    return whole.astype(np.int8), unit
 
 
 def int8_tiles(values: np.ndarray) -> np.ndarray:
@@ -170,16 +181,15 @@ class _Packer:
         self.dense_tiles(layer, slot, codes, scale)
 
     def dense_tiles(self, layer: int, slot: str, codes: np.ndarray, scale: np.ndarray) -> None:
-        kind = self.options.dense_dtype
-        tiles = {
-            "fp8": fp8_tiles,
-            "bf16": lambda c: bf16_tiles(_E4M3_AS_BF16[c]),
-            "int8": lambda c: int8_tiles(_E4M3_AS_INT8[c]),
-        }[kind]
-        unit = INT8_UNIT if kind == "int8" else 1
+        kind, scale = self.options.dense_dtype, scale[::TILE]
+        if kind == "int8":
+            whole, unit = in_units(_E4M3_VALUES[codes])
+            tiles, scale = int8_tiles(whole), scale * unit
+        else:
+            tiles = bf16_tiles(_E4M3_AS_BF16[codes]) if kind == "bf16" else fp8_tiles(codes)
         # Scales first: they are read first.
-        self.plan.add(layer, slot + "_SCALE", (scale[::TILE] * unit).astype(np.float32))
-        self.plan.add(layer, slot, tiles(codes))
+        self.plan.add(layer, slot + "_SCALE", scale.astype(np.float32))
+        self.plan.add(layer, slot, tiles)
 
     def gate_up(self, layer: int, prefix: str) -> None:
         gate, up = self.matrix(prefix + "gate_proj.weight"), self.matrix(prefix + "up_proj.weight")

@@ -1,4 +1,4 @@
-// W8A8: INT8 weights in tiles (one scale a block of 128 x 128, as FP8 has) times activations that are rounded to INT8 in groups of
+// W8A8: INT8 weights in tiles (one scale for 16 rows by 128 columns) times activations that are rounded to INT8 in groups of
 // 32, as for the experts. Sums of 32 products are exact integers, so only the order of the groups matters, and that is one for all.
 #pragma once
 #include "gemv.h"

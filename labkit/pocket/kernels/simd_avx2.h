@@ -57,7 +57,7 @@ INLINE void fp4_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *b
 }
 
 // One group of 32 INT8 weights for 8 rows: out[m] = sum over k of w * x, exact. A group is 8 x 64 bytes (16 rows x 4 k). maddubs takes
-// the weights' sizes, and the activations with the weights' signs; two products of at most 112 * 127 fit in 16 bits.
+// the weights' sizes, and the activations with the weights' signs; two products of at most 127 * 127 fit in 16 bits.
 INLINE void int8_dot(const uint8_t *w, const int8_t *x, int ldx, const int32_t *bias, int ldb, const int M, vi *out) {
     const __m256i one = _mm256_set1_epi16(1);
     __m256i a[4];

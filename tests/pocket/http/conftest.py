@@ -165,6 +165,15 @@ def launch(start, c_folder):
 
 
 @pytest.fixture(scope="session")
+def exact() -> tuple[str, ...]:
+    """FP8 weights and FP32 activations, as the reference has them; random weights forgive no other rounding."""
+    from labkit.pocket import build
+
+    variant = next(v for v in build.available_variants() if v != "avx512bf16")
+    return "--dense-dtype", "fp8", "--kernel-variant", variant
+
+
+@pytest.fixture(scope="session")
 def plain(launch) -> Server:
     """The C engine without speculation, for all tests that leave it as they found it."""
     return launch()

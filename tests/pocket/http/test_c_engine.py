@@ -13,7 +13,6 @@ import numpy as np
 import psutil
 import pytest
 
-from labkit.pocket import build
 from labkit.pocket.reference import Reference
 
 PROGRAM = ("-m", "labkit.pocket")
@@ -46,10 +45,8 @@ def expected(c_folder):
 
 
 @pytest.mark.parametrize("more", [(), MTP], ids=["plain", "speculative"])
-def test_greedy_tokens_are_the_references(launch, more, expected):
-    """With FP8 weights and FP32 activations, as the reference has them; random weights forgive no other rounding."""
-    exact = next(v for v in build.available_variants() if v != "avx512bf16")
-    server = launch("--dense-dtype", "fp8", "--kernel-variant", exact, *more)
+def test_greedy_tokens_are_the_references(launch, exact, more, expected):
+    server = launch(*exact, *more)
     answer = server.post("/generate", {"input_ids": [20, 30, 40], "sampling_params": GREEDY}).json()
     assert answer["output_ids"] == expected
 

@@ -167,12 +167,12 @@ def test_chat_logprobs(client):
     assert parts == [e.logprob for e in content]
 
 
-def test_the_c_engine_scores_as_the_reference(launch, c_folder):
+def test_the_c_engine_scores_as_the_reference(launch, exact, c_folder):
     """Drafting or not, chunked prompt or not; the reference rounds its experts' activations in its own order."""
     model, prompt = Reference(c_folder, w4a8=True), list(range(20, 90))
     found = []
     for flags in ((), ("--speculative-algorithm", "NEXTN")):
-        server = launch(*flags)
+        server = launch(*exact, *flags)
         body = {"input_ids": prompt, "return_logprob": True, "logprob_start_len": 0, "top_logprobs_num": 4}
         meta = server.post("/generate", body | {"sampling_params": GREEDY}).json()["meta_info"]
         found.append({k: v for k, v in meta.items() if k.endswith("logprobs")})

@@ -43,8 +43,8 @@ def make(kind: int, rows: int, k: int, seed: int, variant: str):
     if kind == BF16_BLOCKS:
         return layout.bf16_tiles(layout._E4M3_AS_BF16[codes]), blocks, value * spread
     if kind == INT8:
-        whole = np.rint(value / layout.INT8_UNIT)
-        return layout.int8_tiles(whole.astype(np.int8)), blocks, whole * spread
+        whole = rng.integers(-127, 128, (rows, k)).astype(np.int8)
+        return layout.int8_tiles(whole), blocks, whole * spread
     weight = rng.standard_normal((rows, k)).astype(np.float32)
     if kind == BF16:
         words = weight.astype(ml_dtypes.bfloat16)
@@ -105,12 +105,21 @@ def test_the_byte_before_fp8_weights_is_not_used(kernels, variant, m):
         assert np.array_equal(run(library, FP8_BLOCKS, room[64:], scale, x, 48), want)
 
 
-def test_int8_weights_keep_what_counts():
-    """In units of 4, e4m3 values from 32 on are exact and no smaller one is off by more than half a unit."""
-    value = FINITE.view(ml_dtypes.float8_e4m3fn).astype(np.float64)
-    held = layout._E4M3_AS_INT8[FINITE].astype(np.float64) * layout.INT8_UNIT
-    assert np.array_equal(held[np.abs(value) >= 32], value[np.abs(value) >= 32])
-    assert np.abs(held - value).max() <= layout.INT8_UNIT / 2
+@pytest.mark.parametrize(("rows", "k"), [(32, 384), (16, 64), (48, 160)])
+@pytest.mark.parametrize("largest", [448.0, 416.0, 240.0, 1.75, 0.0])
+def test_int8_weights_keep_what_counts(rows, k, largest):
+    """Whatever part of e4m3's range a block uses: values of eight units on are exact, none is off by half a unit."""
+    value = FINITE.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
+    values = np.random.default_rng(k).choice(value[np.abs(value) <= largest], (rows, k))
+    values[::16, ::128] = largest
+    whole, unit = layout.in_units(values)
+    assert whole.dtype == np.int8 and unit.shape == (rows // 16, -(-k // 128))
+    spread = np.repeat(np.repeat(unit, 16, 0), 128, 1)[:, :k]
+    held = whole * spread
+    assert np.array_equal(held[np.abs(values) >= 8 * spread], values[np.abs(values) >= 8 * spread])
+    assert np.all(np.abs(held - values) <= spread / 2)
+    if largest:
+        assert 63.5 < np.abs(whole).max() <= 127
 
 
 def test_fp8_expanded_to_bf16_gives_the_same_numbers(kernels, variant):
