@@ -81,10 +81,16 @@ def test_shipped_profiles_are_valid(name):
     assert isinstance(load_params(SHIPPED / f"{name}.yaml"), Params)
 
 
-@pytest.mark.parametrize(("name", "engine"), [("pocket", "pocket"), ("spark", "sglang"), ("h200", "sglang")])
+@pytest.mark.parametrize(("name", "engine"), [("pocket", "pocket"), ("spark", "sglang")])
 def test_shipped_profiles_show_the_engines_own_ladder(name, engine):
     params = load_params(SHIPPED / f"{name}.yaml")
     assert params.arms == ladder.shipped(engine) and params.ladder()
+
+
+def test_the_h200_ladder_is_the_engines_own_and_the_attention_backend_between():
+    names = [a.name for a in load_params(SHIPPED / "h200.yaml").ladder()]
+    assert [n for n in names if n not in ("fa3", "mtp-flashinfer")] == [s.name for s in ladder.shipped("sglang")]
+    assert names.index("fp8-head") < names.index("fa3") < names.index("mtp")
 
 
 def test_editors_get_the_schema_of_today():
