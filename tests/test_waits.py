@@ -290,7 +290,7 @@ def test_a_kernel_that_never_comes_up_is_not_waited_for(tmp_path, monkeypatch):
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
     monkeypatch.setattr(batch, "KERNEL_START_S", 2)
     notebook = Path(waits.__file__).parents[1] / "notebooks" / "01_bytes.ipynb"
-    outcome = batch._execute(notebook, tmp_path / "out.ipynb", {}, 60, 0)
+    outcome = batch.execute(notebook, tmp_path / "out.ipynb", {}, 60, 0)
     assert outcome.status == "dead" and outcome.error.startswith("waited 2 s for the kernel to come up")
     assert not [c for c in psutil.Process().children() if "sleep 1000" in " ".join(c.cmdline())]
 

@@ -81,11 +81,14 @@ def probe(threads: int = 1, *, fresh: bool = False) -> Probe:
     found = _measure(threads)
     if kept and (kept.clock, kept.bytes_s) > (found.clock, found.bytes_s):  # "wall" is above "cpu"
         return kept
-    try:
+    still = "the bandwidth was measured, and will be again next time"
+    try:  # a figure is a figure, also where it cannot be kept
         path.parent.mkdir(parents=True, exist_ok=True)
-        disk.write_json(path, asdict(found), "the bandwidth was measured, and will be again next time")
-    except (OSError, disk.NoRoom) as e:  # a figure is a figure, also where it cannot be kept
+        disk.write_json(path, asdict(found), still)
+    except disk.NoRoom as e:
         print(f"labkit: {e}", file=sys.stderr)
+    except OSError as e:
+        print(f"labkit: {path} cannot be written ({e.strerror or e}); {still}", file=sys.stderr)
     return found
 
 

@@ -10,6 +10,7 @@ import yaml
 from conftest_panels import result
 
 from labkit.engines import pocket as launch
+from labkit.engines.dialects import SGLANG
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, Tier
 from labkit.measure.probe import probe as PROBE  # the fixture of these tests puts a fake in its place
@@ -287,7 +288,9 @@ def test_experts_are_counted_on_every_engine_that_drafted_and_belong_to_their_lo
 
     monkeypatch.setattr(experts, "count", count)
     pool = SimpleNamespace(
-        get=lambda config: config.speculative and SimpleNamespace(url=str(config.speculative.steps), api_key=None)
+        get=lambda config: (
+            config.speculative and SimpleNamespace(url=str(config.speculative.steps), api_key=None, dialect=SGLANG)
+        )
     )
     e.after(pool)
     assert sorted(url for url, _ in asked) == ["1", "2", "3"] and sorted(e.counted) == [1, 2, 3, 4]

@@ -242,9 +242,12 @@ except LabError as e:
 def test_an_engine_borrowed_from_another_notebook_may_be_stopped_there(quick, pool):
     from labkit.engines.attach import Attached
     from labkit.engines.config import EngineConfig
+    from labkit.engines.identify import Identity
+    from labkit.engines.survey import Found
 
     config = live_panel(Baseline, quick, pool).arms()[0].config
-    gone = Attached(EngineConfig(engine="attach", url="http://127.0.0.1:9"), "http://127.0.0.1:9")
+    there = Found(Identity("pocket"), {})
+    gone = Attached(EngineConfig(engine="attach", url="http://127.0.0.1:9"), "http://127.0.0.1:9", there)
     pool._running[config.digest()] = gone
     assert pool.get(config) is None and pool.needs_start(config) and pool.running() == []
     (engine,) = pool.ensure([config], live_panel(Baseline, quick, pool).out_dir)
