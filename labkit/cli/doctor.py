@@ -20,6 +20,7 @@ def add_arguments(parser) -> None:
 
 def main(args) -> int:
     """Exit code 0 when the pocket engine can run here, 1 when something it needs is missing."""
+    from labkit.engines.sglang import gpu
     from labkit.measure import lacks as missing
     from labkit.measure import power, probe
     from labkit.records import environment
@@ -32,6 +33,7 @@ def main(args) -> int:
         print(_entry(machine, bandwidth), end="")
         return 0
     by_threads = _by_threads(args.fresh) if args.all_threads else []
+    card, card_source = gpu.sustained()
     compiler = environment.compiler()
     if args.json:
         document = {"machine": machine, "compiler": compiler, "engines": engines, "python": sys.version.split()[0]}
@@ -43,6 +45,7 @@ def main(args) -> int:
             "tier": str(bandwidth.tier),
             "source": bandwidth.source,
         }
+        document["gpu_memory_bandwidth"] = card.as_dict() if card else {"value": None, "source": card_source}
         if by_threads:
             document["memory_bandwidth_by_threads"] = [
                 {"threads": n, "value": b.value, "unit": b.unit} for n, b in by_threads
@@ -61,6 +64,8 @@ def main(args) -> int:
         print(f"memory     {bandwidth}\n           {bandwidth.source}")
         for threads, found in by_threads:
             print(f"           {threads} thread(s): {found}")
+        if card is not None or machine["gpus"]:
+            print(f"GPU memory {card or card_source}" + (f"\n           {card_source}" if card else ""))
         print(f"power      {power.described()}")
         print(f"capacity   {room.quantity('.4g')} usable: {room.source}")
         for word, fits in (("fits", True), ("too large", False)):

@@ -1,15 +1,18 @@
 """What this GPU's memory sustains, by a large copy. On the GPU machine: python -m labkit.engines.sglang.gpu
 
-Needs torch, which labkit itself does not: nothing imports this module.
+The copy needs torch, which labkit itself does not: `sustained` runs it in a process of its own.
 """
 
+import importlib.util
 import json
 import sys
 
 from labkit import waits
+from labkit.evidence import Evidence, measured
 
 COPY_BYTES = 4 << 30
 REPEATS = 20
+PROBE_S = 120.0  # for starting CUDA and the copies
 
 
 def copy_bandwidth(size: int = COPY_BYTES, repeats: int = REPEATS) -> dict:
@@ -66,6 +69,21 @@ def smi() -> dict:
         return {}
     out = "" if done.returncode else done.stdout
     return dict(zip(fields, [v.strip() for v in out.splitlines()[0].split(",")], strict=False)) if out else {}
+
+
+def sustained() -> tuple[Evidence | None, str]:
+    """What the first GPU's memory sustains by a large copy, and where that comes from or why it is not known."""
+    if not smi():
+        return None, "no NVIDIA GPU"
+    if importlib.util.find_spec("torch") is None:
+        return None, "not measured: PyTorch with CUDA is not installed"
+    try:
+        done = waits.run([sys.executable, "-m", __spec__.name], what="the GPU's memory probe", timeout_s=PROBE_S)
+        copy = json.loads(done.stdout)["copy"]
+    except (OSError, waits.TookTooLong, ValueError, KeyError) as e:
+        return None, f"not measured: {e}"
+    source = f"copy of {copy['bytes'] / 2e9:.1f} GB on {copy['device']}, read and written, {copy['repeats']} times"
+    return measured(copy["median"] / 1e9, "GB/s", source, copy["low"] / 1e9, copy["high"] / 1e9), source
 
 
 if __name__ == "__main__":
