@@ -112,7 +112,8 @@ class Pen:
         self.axes.errorbar(
             x,
             y,
-            **{f"{way}err": np.array([np.nan_to_num(below), np.nan_to_num(above)])},
+            # A hair below 0 is rounding in whoever computed the interval.
+            **{f"{way}err": np.maximum(0, [np.nan_to_num(below), np.nan_to_num(above)])},
             fmt="none",
             ecolor=colour(error.get("color") or ink),
             elinewidth=width,

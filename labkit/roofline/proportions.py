@@ -20,7 +20,8 @@ def wilson(correct: int, questions: int, z: float = Z95) -> tuple[float, float]:
     share, square = correct / questions, z * z
     centre = (share + square / (2 * questions)) / (1 + square / questions)
     half = z / (1 + square / questions) * sqrt(share * (1 - share) / questions + square / (4 * questions**2))
-    return max(0.0, centre - half), min(1.0, centre + half)
+    # At 0 and at 1 the interval ends exactly there; rounding may put it a hair inside.
+    return min(share, max(0.0, centre - half)), max(share, min(1.0, centre + half))
 
 
 def mcnemar_exact(only_a: int, only_b: int) -> float:

@@ -94,3 +94,10 @@ def test_more_questions_detect_less(discordant, n):
 def test_bad_margins(margin):
     with pytest.raises(BadInput, match="margin"):
         proportions.non_inferiority_p(1, 1, 100, margin)
+
+
+@given(st.integers(1, 5000), st.data())
+def test_wilson_holds_the_share_itself_and_stays_a_share(questions, data):
+    correct = data.draw(st.sampled_from([0, questions]) | st.integers(0, questions))
+    low, high = wilson(correct, questions)
+    assert 0 <= low <= correct / questions <= high <= 1
