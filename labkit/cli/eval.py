@@ -2,10 +2,9 @@
 
 import argparse
 import json
-import sys
 from typing import TYPE_CHECKING
 
-from labkit.cli.ladder import arms_of
+from labkit.cli.ladder import arms_of, say
 
 if TYPE_CHECKING:
     from labkit.measure.results import Arm
@@ -96,16 +95,16 @@ def _measure(params: "Params", arms: "list[Arm]", writer: "RunWriter") -> list[d
     runner = Runner(Pool())
     blocks = runner.plan(arms)
     seconds, _ = runner.forecast(blocks)
-    _say(f"about {minutes(seconds)} for {len(arms)} arms x {params.count} questions (a first estimate from bytes)")
+    say(f"about {minutes(seconds)} for {len(arms)} arms x {params.count} questions (a first estimate from bytes)")
     try:
         for progress in runner.run(blocks, writer):
             if progress.row is None:
-                _say(progress.text)
+                say(progress.text)
                 continue
             if params.count > PREVIEW and len(runner.fresh[progress.row["arm"]]) == PREVIEW:
-                _say(f"{progress.row['arm']}, first {PREVIEW} questions: {_preview(runner.fresh[progress.row['arm']])}")
+                say(f"{progress.row['arm']}, first {PREVIEW} questions: {_preview(runner.fresh[progress.row['arm']])}")
             if progress.done % 100 == 0:
-                _say(f"{progress.done} of {progress.total} requests, about {minutes(progress.eta_s or 0)} left")
+                say(f"{progress.done} of {progress.total} requests, about {minutes(progress.eta_s or 0)} left")
     finally:
         runner.pool.stop()
     return [row for rows in runner.fresh.values() for row in rows]
@@ -192,7 +191,3 @@ def _pair_lines(p: dict) -> list[str]:
     if p["speedup"]:
         out.append(f"  TPOT: x{text(p['speedup'], 1, '.2f')} faster; TTFT: x{text(p['ttft_ratio'], 1, '.2f')}")
     return out
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -55,7 +55,7 @@ def main(args: argparse.Namespace) -> int:
     seconds, known = runner.forecast(blocks, held)
     requests = sum(b.requests for b in blocks)
     basis = "from what it has measured, for those that are left" if known else "a first estimate from bytes"
-    _say(f"about {minutes(seconds)} for {requests} requests on {len(arms)} arms ({basis})")
+    say(f"about {minutes(seconds)} for {requests} requests on {len(arms)} arms ({basis})")
     if args.resume:
         writer = RunWriter.resume(args.resume)
     else:
@@ -65,9 +65,9 @@ def main(args: argparse.Namespace) -> int:
         try:
             for progress in runner.run(blocks, writer):
                 if progress.row is None:
-                    _say(progress.text)
+                    say(progress.text)
                 elif progress.done % (len(arms) * params.count) == 0 and progress.done < progress.total:
-                    _say(f"{progress.done} of {progress.total} requests, about {minutes(progress.eta_s)} left")
+                    say(f"{progress.done} of {progress.total} requests, about {minutes(progress.eta_s)} left")
         finally:
             runner.pool.stop()
         found = table(arms, runner.fresh, seed=params.seed)
@@ -139,7 +139,8 @@ def _alone(file: str | None, changes: dict) -> None:
         raise BadInput("--resume", f"with {', '.join(given)}", "--resume alone: the record has its parameters")
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
+    """Progress goes to stderr, so that stdout holds the result alone."""
     print(text, file=sys.stderr, flush=True)
 
 
