@@ -43,10 +43,10 @@ class _Documents:
     def text(self, path: str) -> str:
         return self._once(path, lambda: get_text(self.url, path, self.api_key, ASK_S)) or ""
 
-    def _once(self, path: str, get: Callable[[], Any]) -> Any:
+    def _once(self, path: str, ask: Callable[[], Any]) -> Any:
         if path not in self._kept:
             try:
-                self._kept[path] = get()
+                self._kept[path] = ask()
             except Unreachable as e:
                 if not e.status or e.status in (401, 403):
                     raise  # nobody there, or a key is missing: asking on would say nothing

@@ -291,7 +291,7 @@ class Engine:
 
     def time_parts(self, on: bool) -> None:
         """Start (clearing the sums) or stop timing the parts of every pass. A step takes under 2% longer meanwhile."""
-        with self._busy:
+        with self._free():
             self._model.time_parts(on)
 
     def part_times(self) -> dict:
@@ -300,13 +300,13 @@ class Engine:
         {phase: {"passes", "tokens", "experts": experts read, summed over passes and layers, "positions": cache
         positions read, likewise, "seconds": {part: s}}}; phases: "prefill", "plain", "verify", "draft 1", ...
         """
-        with self._busy:
+        with self._free():
             return self._model.part_times()
 
     def piece(self, name: str, tokens: int, past: int, rounds: int) -> dict:
         """One piece of a pass ("kda", "mla", "dense", "moe", "mix", "head") `rounds` times on operands that stay in the
         caches, for `tokens` equal tokens after `past` positions: like a phase of `part_times`. The head is 512 rows."""
-        with self._busy:
+        with self._free():
             return self._model.piece(name, tokens, past, rounds)
 
     def part_bytes(self) -> dict[str, dict[str, float]]:

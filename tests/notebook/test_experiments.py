@@ -98,6 +98,14 @@ def test_moved_sliders_are_what_is_saved(parameters):
     assert load_params({"engine": saved["engine"]}).engine == e.params.engine
 
 
+@pytest.mark.parametrize("steps,topk,tokens", [(5, 1, 4), (1, 1, 16), (2, 4, 16), (3, 2, 2), (1, 3, 16)])
+def test_draft_settings_are_saved_as_they_are_measured(parameters, steps, topk, tokens):
+    e = make(Mtp, parameters, **MTP)
+    e.values |= {"steps": steps, "topk": topk, "draft_tokens": tokens}
+    again = make(Mtp, {}, **e.parameters())
+    assert again.draft() == e.draft() and again.arms() == e.arms()
+
+
 @pytest.mark.parametrize("bad", [{"repeats": "banana"}, {"guess": -1}, {"machine": 3}, {"steps": 99}, {"nonsense": 1}])
 def test_bad_parameters_are_named(parameters, bad):
     with pytest.raises(BadInput) as e:

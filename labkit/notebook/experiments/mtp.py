@@ -106,6 +106,11 @@ class Mtp(Experiment):
         why = "with topk 1 it is always steps + 1" if s.topk == 1 else "a tree of these steps and topk has no more"
         return [f"{s.draft_tokens} draft tokens are verified, whatever the slider says: {why}."]
 
+    def parameters(self) -> dict:
+        """As what is measured: a slider that the rule of chains overrules would be refused when it is read again."""
+        s = self.draft()
+        return {**super().parameters(), **{n: getattr(s, n) for n in self._numbers}}
+
     def _with(self, s: Speculative) -> EngineConfig:
         return EngineConfig.checked({**self.subject.config.given(), "speculative": s}, "")
 
