@@ -1,6 +1,7 @@
-"""What this GPU's memory sustains, by a large copy. On the GPU machine: python -m labkit.engines.sglang.gpu
+"""What this GPU sustains: its memory by a large copy, and what one kernel of a CUDA graph costs however little it does.
 
-The copy needs torch, which labkit itself does not: `sustained` runs it in a process of its own.
+On the GPU machine: python -m labkit.engines.sglang.gpu. The probes need torch, which labkit itself does not: `sustained`
+runs them in a process of its own.
 """
 
 import importlib.util
@@ -12,7 +13,11 @@ from labkit.evidence import Evidence, measured
 
 COPY_BYTES = 4 << 30
 REPEATS = 20
-PROBE_S = 120.0  # for starting CUDA and the copies
+KERNELS = 1000  # in a graph, as many as a decode step of a large hybrid MoE has
+COLUMNS = 2560  # of the matrices that the reading kernels multiply with a vector
+READS = tuple(int(mb * 2**20) for mb in (0.25, 0.5, 1, 2, 4, 8, 16, 32, 64))  # bytes, one matrix each
+FRESH_BYTES = 1 << 30  # matrices of a graph together, so that no L2 cache helps
+PROBE_S = 180.0  # for starting CUDA and all probes
 
 
 def copy_bandwidth(size: int = COPY_BYTES, repeats: int = REPEATS) -> dict:
@@ -46,6 +51,53 @@ def copy_bandwidth(size: int = COPY_BYTES, repeats: int = REPEATS) -> dict:
         "unit": "B/s",
         "torch": torch.__version__,
     }
+
+
+def kernel_costs() -> dict:
+    """Seconds of one kernel of a replayed CUDA graph: the smallest there is, and BF16 matrix times vector by bytes read.
+
+    {"kernel_s": s of a kernel that adds 1 to one number, "reads": [[bytes, s of one product], ...]}. Kernels depend on
+    each other as those of a decode step do; every product reads a matrix that no cache holds.
+    """
+    import torch
+
+    one = torch.zeros(1, device="cuda")
+    smallest = _graph_s([lambda: one.add_(1.0)] * KERNELS)
+    reads = []
+    x = torch.randn(COLUMNS, dtype=torch.bfloat16, device="cuda")
+    for size in READS:
+        rows = size // (2 * COLUMNS)
+        matrices = torch.randn(FRESH_BYTES // size, rows, COLUMNS, dtype=torch.bfloat16, device="cuda")
+        out = torch.empty(rows, dtype=torch.bfloat16, device="cuda")
+        seconds = _graph_s([lambda m=m, o=out: torch.mv(m, x, out=o) for m in matrices[:KERNELS]])
+        reads.append([rows * 2 * COLUMNS, seconds])
+        del matrices
+    return {"kernel_s": smallest, "reads": reads}
+
+
+def _graph_s(calls: list, replays: int = 7) -> float:
+    """Seconds of one of `calls` when all are replayed as one CUDA graph: the median of `replays`."""
+    import torch
+
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for call in calls[:3]:
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for call in calls:
+            call()
+    times = []
+    for i in range(replays + 2):
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        stop.record()
+        torch.cuda.synchronize()
+        if i >= 2:
+            times.append(start.elapsed_time(stop) * 1e-3 / len(calls))
+    return sorted(times)[len(times) // 2]
 
 
 def smi() -> dict:
@@ -87,4 +139,4 @@ def sustained() -> tuple[Evidence | None, str]:
 
 
 if __name__ == "__main__":
-    json.dump({"copy": copy_bandwidth(), "nvidia_smi": smi()}, sys.stdout)
+    json.dump({"copy": copy_bandwidth(), "kernels": kernel_costs(), "nvidia_smi": smi()}, sys.stdout)
