@@ -1,7 +1,7 @@
-"""What this GPU sustains: its memory by a large copy, and what one kernel of a CUDA graph costs however little it does.
+"""What this GPU sustains: its memory by a large copy, and what one kernel of a CUDA graph costs.
 
-On the GPU machine: python -m labkit.engines.sglang.gpu. The probes need torch, which labkit itself does not: `sustained`
-runs them in a process of its own.
+On the GPU machine: python -m labkit.engines.sglang.gpu. The probes need torch, which labkit itself does not:
+`sustained` runs them in a process of its own.
 """
 
 import importlib.util
@@ -54,7 +54,7 @@ def copy_bandwidth(size: int = COPY_BYTES, repeats: int = REPEATS) -> dict:
 
 
 def kernel_costs() -> dict:
-    """Seconds of one kernel of a replayed CUDA graph: the smallest there is, and BF16 matrix times vector by bytes read.
+    """Seconds of one kernel of a replayed CUDA graph: the smallest, and BF16 matrix times vector by bytes read.
 
     {"kernel_s": s of a kernel that adds 1 to one number, "reads": [[bytes, s of one product], ...]}. Kernels depend on
     each other as those of a decode step do; every product reads a matrix that no cache holds.
