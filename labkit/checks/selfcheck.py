@@ -3,9 +3,10 @@
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from random import Random
 
 from labkit.checks import faults
@@ -28,45 +29,79 @@ BUSY_EVERY = 4  # one clean run in so many shares its cores with a process that 
 
 @dataclass(frozen=True)
 class Case:
-    """One run: what was wrong with it (None: nothing), what was raised, and whether that was right."""
+    """One run: what was wrong with it (None: nothing), what was raised, and whether that was right.
+
+    turn: which run of this name it is, from 0; its random numbers follow from seed, name and turn.
+    """
 
     name: str
     fault: str | None
     raised: tuple[str, ...]
     right: bool
+    turn: int = 0
 
     def as_dict(self) -> dict:
         return asdict(self)
 
 
-def run(full: bool = False, told: Callable[[str], None] = lambda line: None, *, seed: int = 0) -> list[Case]:
-    """All faults and clean runs, in a fixed order of seeds. Raises EngineFailed if the pocket engine does not start."""
-    each, clean, rounds = FULL if full else QUICK
+def run(
+    full: bool = False,
+    told: Callable[[str], None] = lambda line: None,
+    *,
+    seed: int = 0,
+    kept: Sequence[Case] = (),
+    keep: Callable[[Case], None] = lambda case: None,
+) -> list[Case]:
+    """All faults and clean runs, in a fixed order of seeds. Raises EngineFailed if the pocket engine does not start.
+
+    kept: cases of an earlier run that was stopped; they are not run again. keep: called with each new case.
+    """
+    there = {(c.name, c.turn): c for c in kept}
     cases: list[Case] = []
+    with tempfile.TemporaryDirectory() as folder:
+        for one in _plan(full, seed, folder):
+            case = there.get((one.name, one.turn))
+            if case is None:
+                raised = one.raised()
+                right = bool(raised & set(one.caught_by)) if one.fault else not raised
+                case = Case(one.name, one.fault, tuple(sorted(raised)), right, one.turn)
+                keep(case)
+                told(_line(case))
+            cases.append(case)
+    return cases
 
-    def keep(case: Case) -> None:
-        cases.append(case)
-        told(_line(case))
 
+@dataclass(frozen=True)
+class _Planned:
+    name: str
+    fault: str | None
+    turn: int
+    caught_by: tuple[str, ...]
+    raised: Callable[[], set[str]]
+
+
+def _plan(full: bool, seed: int, folder: str) -> Iterator[_Planned]:
+    each, clean, rounds = FULL if full else QUICK
     for i in range(each):
-        for fault in faults.FAULTS:
-            raised = fault.raised(Random(f"{seed}/{fault.name}/{i}"))
-            keep(Case(fault.name, fault.name, tuple(sorted(raised)), bool(raised & set(fault.caught_by))))
+        for f in faults.FAULTS:
+            yield _Planned(f.name, f.name, i, f.caught_by, partial(f.raised, Random(f"{seed}/{f.name}/{i}")))
     for i in range(clean):
         busy = i % BUSY_EVERY == BUSY_EVERY - 1
-        with _burning() if busy else nullcontext():
-            raised = faults.clean(i + i // 4, Random(f"{seed}/clean/{i}"))
-        keep(Case(f"clean {i + 1}" + (", busy machine" if busy else ""), None, tuple(sorted(raised)), not raised))
-    with tempfile.TemporaryDirectory() as folder:
-        for i in range(max(each, rounds)):
-            arms = ladder.choose(ladder.arms(EngineConfig(seed=i)))
-            for name, check in POCKET.items() if i < each else ():
-                raised = _judge(_faulty(arms[-1].config, name), _expected(arms, arms[-1]), folder)
-                keep(Case(f"pocket, {name}", name, raised, check in raised))
-            for arm in arms if i < rounds else ():
-                raised = _judge(arm.config, _expected(arms, arm), folder)
-                keep(Case(f"pocket, sound {arm.name}", None, raised, not raised))
-    return cases
+        name = f"clean {i + 1}" + (", busy machine" if busy else "")
+        yield _Planned(name, None, 0, (), partial(_clean, i, Random(f"{seed}/clean/{i}"), busy))
+    for i in range(max(each, rounds)):
+        arms = ladder.choose(ladder.arms(EngineConfig(seed=i)))
+        for fault, check in POCKET.items() if i < each else ():
+            config, words = _faulty(arms[-1].config, fault), _expected(arms, arms[-1])
+            yield _Planned(f"pocket, {fault}", fault, i, (check,), partial(_judge, config, words, folder))
+        for arm in arms if i < rounds else ():
+            judged = partial(_judge, arm.config, _expected(arms, arm), folder)
+            yield _Planned(f"pocket, sound {arm.name}", None, i, (), judged)
+
+
+def _clean(i: int, rng: Random, busy: bool) -> set[str]:
+    with _burning() if busy else nullcontext():
+        return faults.clean(i + i // 4, rng)
 
 
 def summary(cases: list[Case]) -> dict:
@@ -109,12 +144,12 @@ def _faulty(config: EngineConfig, fault: str) -> EngineConfig:
     return config.replace(speculative=spec, faults=[fault])
 
 
-def _judge(config: EngineConfig, expect: tuple[str, ...], folder: str) -> tuple[str, ...]:
+def _judge(config: EngineConfig, expect: tuple[str, ...], folder: str) -> set[str]:
     with process.start(config, folder) as engine:
         seen = observe(
             engine.url, log_path=engine.log_path, env={"SGLANG_ENABLE_FP8_LM_HEAD": "1"} if config.fp8_lm_head else None
         )
-    return tuple(c.name for c in configuration(seen, expect, config) if c.verdict == FAIL)
+    return {c.name for c in configuration(seen, expect, config) if c.verdict == FAIL}
 
 
 def _line(case: Case) -> str:

@@ -6,8 +6,10 @@ import pytest
 
 from labkit.checks import faults, selfcheck
 from labkit.checks.selfcheck import Case
+from labkit.cli import selfcheck as cli
 from labkit.engines import ladder
 from labkit.engines.config import EngineConfig
+from labkit.errors import BadInput
 from labkit.pocket.options import FAULTS
 
 
@@ -65,7 +67,32 @@ def test_a_bare_head_is_told_from_a_sound_one(own_runtime):
     assert expected == ("kernels", "fp8-head", "mtp") and selfcheck._expected(arms, arms[0]) == ("baseline",)
     faulty = selfcheck._faulty(arms[-1].config, "bare-head")
     assert "draft shares the head" in selfcheck._judge(faulty, expected, own_runtime)
-    assert selfcheck._judge(arms[-1].config, expected, own_runtime) == ()
+    assert selfcheck._judge(arms[-1].config, expected, own_runtime) == set()
+
+
+def test_a_stopped_run_goes_on_where_it_was(tmp_path, monkeypatch):
+    ran = []
+
+    def planned(full, seed, folder):
+        for turn in range(3):
+            yield selfcheck._Planned("f", "f", turn, ("seen",), lambda turn=turn: ran.append(turn) or {"seen"})
+
+    monkeypatch.setattr(selfcheck, "_plan", planned)
+    file = tmp_path / "cases.jsonl"
+    kept, keep = cli._file(file)
+    keep(Case("f", "f", ("seen",), True, 1))
+    kept, keep = cli._file(file)
+    cases = selfcheck.run(kept=kept, keep=keep)
+    assert ran == [0, 2] and [c.turn for c in cases] == [0, 1, 2]
+    assert sorted(c.turn for c in cli._file(file)[0]) == [0, 1, 2]
+
+
+def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path):
+    file = tmp_path / "notes.txt"
+    file.write_text("my notes\n")
+    with pytest.raises(BadInput, match="--keep"):
+        cli._file(file)
+    assert file.read_text() == "my notes\n"
 
 
 @pytest.mark.slow
