@@ -1,8 +1,9 @@
 """What drafting cost and brought in a campaign's records: c and S by attention backend, draft steps and load."""
 
+import numpy as np
 import pandas as pd
 
-from benchmarks.h200.tables import Record, profile_table
+from benchmarks.h200.tables import Record, kernels_table, profile_table
 from labkit.catalog import load_config
 from labkit.evidence import Evidence, derived
 from labkit.measure.results import cost, speedup
@@ -33,6 +34,8 @@ READS = {
     "norms": ("norms",),
     "KDA": ("KDA small parts",),
 }
+# Kernels that read weights, state or KV; the others of a group prepare, quantise and combine.
+READERS = r"deep_gemm|nvjet|humming<|cutlass_3x_gemm|router_gate|delta_rule|FlashAttnFwdSm90"
 
 
 def plain_of(arm: str) -> str:
@@ -100,10 +103,13 @@ def lost(record: Record, load: str) -> dict:
 
 
 def parts_table(record: Record, load: str = "1k", model: str = "ling-3.0-flash") -> pd.DataFrame:
-    """Measured kernel time beside what the same parts' bytes take at copy speed, ms; plain step and round with FA3."""
-    kernels = profile_table(record)
-    kernels.loc["projections"] = kernels.loc["FP8 projections"] + kernels.loc["BF16 products"]
-    kernels = kernels.drop(index=["FP8 projections", "BF16 products"])
+    """Kernel time by part, ms, for a plain step and a round with FA3: measured, by bytes at copy speed, and by kernels.
+
+    By kernels: every kernel that reads weights or state takes what a product reading as many bytes took on its own,
+    every other one what the smallest kernel of a graph took (labkit.engines.sglang.gpu.kernel_costs); none of it is
+    fitted to these passes.
+    """
+    kernels = _projections(profile_table(record))
     arms, speed = record.results[load], record.bandwidth.value
     moved = round_bytes(load_config(model), context=arms[PLAIN].context, drafts=3, head="fp8")
     told = {
@@ -114,16 +120,43 @@ def parts_table(record: Record, load: str = "1k", model: str = "ling-3.0-flash")
         {
             (server, side): column
             for server, read in told.items()
-            for side, column in (("● measured", kernels[server]), ("◇ by bytes", read / speed * 1e3))
+            for side, column in (
+                ("● measured", kernels[server]),
+                ("◇ by kernels", by_kernels(record, server, read) * 1e3),
+                ("◇ by bytes", read / speed * 1e3),
+            )
         }
     ).fillna(0.0)
     return table.loc[table[PLAIN, "● measured"].sort_values(ascending=False).index]
 
 
-def largest_residual(parts: pd.DataFrame, server: str) -> tuple[str, float]:
-    """(part, ms): where measured time exceeds its bytes the most."""
-    residual = parts[server, "● measured"] - parts[server, "◇ by bytes"]
-    return str(residual.idxmax()), float(residual.max())
+def by_kernels(record: Record, server: str, read: pd.Series) -> pd.Series:
+    """Seconds by part that a server's kernels of a pass would take at the probes' costs. read: bytes by part."""
+    counts, readers = (_projections(kernels_table(record, pattern)[[server]])[server] for pattern in ("", READERS))
+    sizes, seconds = np.array(record.kernels["reads"]).T
+    out = {}
+    for part, count in counts.items():
+        reading = min(readers.get(part, 0.0), count) if read.get(part, 0.0) else 0.0
+        each = read[part] / reading if reading else 0.0
+        # What is longer than the largest probe goes on at copy speed.
+        one = float(np.interp(each, sizes, seconds)) + max(each - sizes[-1], 0.0) / record.bandwidth.value
+        out[part] = reading * one + (count - reading) * record.kernels["kernel_s"]
+    return pd.Series(out)
+
+
+def _projections(table: pd.DataFrame) -> pd.DataFrame:
+    """FP8 and BF16 products as one part, as the byte account has them."""
+    both = table.reindex(["FP8 projections", "BF16 products"]).fillna(0.0)
+    table = table.drop(index=both.index, errors="ignore")
+    table.loc["projections"] = both.sum()
+    return table
+
+
+def largest_residual(parts: pd.DataFrame, server: str, side: str = "◇ by kernels") -> tuple[str, float]:
+    """(part, ms): where measured time differs the most from its prediction; negative where it is shorter."""
+    residual = parts[server, "● measured"] - parts[server, side]
+    part = residual.abs().idxmax()
+    return str(part), float(residual[part])
 
 
 def _by_part(account: Account) -> pd.Series:

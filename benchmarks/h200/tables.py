@@ -47,6 +47,16 @@ class Record:
         return next(iter(self.runs.values())).meta.get("gpu", {})
 
     @property
+    def kernels(self) -> dict:
+        """What one kernel of a CUDA graph cost on this kind of GPU (labkit.engines.sglang.gpu.kernel_costs): the
+        campaign's own probe, or a later one beside its records. Raises BadInput when there is none."""
+        if found := self.gpu.get("kernels"):
+            return found
+        if (self.folder / "kernels.json").exists():
+            return json.loads((self.folder / "kernels.json").read_text())["kernels"]
+        raise BadInput("campaign", str(self.folder), "a record with the cost of one kernel (kernels.json)")
+
+    @property
     def bandwidth(self) -> Evidence:
         """What the GPU's memory sustained: a large copy, bytes read plus written, B/s."""
         copy = self.gpu.get("copy")
@@ -201,6 +211,18 @@ def profile_table(record: Record) -> pd.DataFrame:
     ladder = [n for n in RUNGS if n in table]
     ladder += [n for n in table if n not in ladder]
     return table.loc[table.max(axis=1).sort_values(ascending=False).index, ladder]
+
+
+def kernels_table(record: Record, pattern: str = "") -> pd.DataFrame:
+    """Kernels in one pass by group, those alone whose name has `pattern` (a regular expression), mean over visits."""
+    columns = {}
+    for server, got in _profiled(record).items():
+        counts = [
+            pd.Series({n: e["count"] for n, e in g["by_name"].items() if re.search(pattern, n, re.IGNORECASE)})
+            for g in got
+        ]
+        columns[server] = pd.DataFrame([c.groupby(profile.group).sum() for c in counts]).fillna(0.0).mean()
+    return pd.DataFrame(columns).fillna(0.0)
 
 
 def gaps_table(record: Record, load: str = "1k") -> pd.DataFrame:

@@ -80,8 +80,8 @@ def grouped(by_name: dict[str, dict]) -> dict[str, float]:
     """Seconds a step by group of kernels, largest first; what no pattern knows is `other`."""
     out: dict[str, float] = {}
     for name, entry in by_name.items():
-        group = _group(name)
-        out[group] = out.get(group, 0.0) + entry["time_s"]
+        part = group(name)
+        out[part] = out.get(part, 0.0) + entry["time_s"]
     return dict(sorted(out.items(), key=lambda item: -item[1]))
 
 
@@ -92,8 +92,9 @@ def newest(folder: str | Path, after: float) -> Path | None:
     return max(fresh, key=lambda f: f.stat().st_size, default=None)
 
 
-def _group(name: str) -> str:
-    for group, pattern in GROUPS:
+def group(name: str) -> str:
+    """The group of a kernel, by its name; `other` when no pattern knows it."""
+    for known, pattern in GROUPS:
         if re.search(pattern, name, re.IGNORECASE):
-            return group
+            return known
     return "other"

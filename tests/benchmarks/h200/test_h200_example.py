@@ -71,6 +71,18 @@ def test_parts_are_all_there_and_bytes_explain_the_head_alone(record):
     assert parts["fa3", "◇ by bytes"].sum() == pytest.approx(floor, rel=0.01)
 
 
+def test_kernel_costs_explain_far_more_than_bytes_and_the_rest_is_named(record):
+    parts = drafting.parts_table(record)
+    for server in ("fa3", "mtp"):
+        measured, kernels, read = (parts[server, side] for side in ("● measured", "◇ by kernels", "◇ by bytes"))
+        assert (kernels >= read * 0.99).all()
+        assert 2.5 * read.sum() < kernels.sum() < measured.sum()
+        assert drafting.largest_residual(parts, server)[0] == "expert products"
+    counted = campaign.kernels_table(record)["fa3"]
+    assert counted.sum() == pytest.approx(campaign.gaps_table(record).loc["fa3", "kernels"])
+    assert campaign.kernels_table(record, drafting.READERS)["fa3"].sum() < counted.sum()
+
+
 def test_the_head_is_predicted_within_three_percent_and_the_whole_step_is_not(record):
     for load in ("1k", "32k"):
         got = campaign.head_step(record, load)
