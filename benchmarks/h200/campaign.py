@@ -2,7 +2,7 @@
 
 A plan (YAML) names servers, the stops at which each is started and measured, and a wall-clock budget. Every server
 imports ahead and is held before it touches the GPU (a switch of labkit's SGLang plugin); then one at a time starts, is
-measured on idle CPUs and is stopped. Rows go to one run directory per load, on disk before the next request.
+measured on idle CPUs by the lab's one runner (labkit.measure.runner) and is stopped. Each load has a run directory.
 """
 
 import argparse
@@ -20,19 +20,24 @@ from labkit.engines.sglang.gpu import smi
 from labkit.engines.sglang.preflight import kernel_caches
 from labkit.errors import BadInput, LabError
 from labkit.fields import Flag, Model, Text, list_of, real, whole
-from labkit.measure import client, session
+from labkit.measure import client
+from labkit.measure.plan import Block
+from labkit.measure.pool import Pool
+from labkit.measure.prompts import prompts_of
+from labkit.measure.results import Arm
+from labkit.measure.runner import Runner
 from labkit.params import Params, load_params, read_yaml
 from labkit.records import RunWriter
-from labkit.workloads import Prompt, load
 
 PROFILED_STEPS = 12
 
 
 class Visit(Model):
-    """One load on a running server. accept: simulated accept lengths that alternate, 0 = the model's own; () = none."""
+    """One load on a running server, `repeats` passes over its prompts. accept: simulated accept lengths that alternate,
+    0 = the model's own; () = none."""
 
     load: Text
-    requests: whole(1, 1000)
+    repeats: whole(1, 1000)
     accept: list_of(real(0, 64)) = ()
 
 
@@ -46,10 +51,11 @@ class Stop(Model):
 
 
 class Load(Model):
-    """Lengths of a load, tokens."""
+    """Lengths of a load, tokens, and its number of distinct prompts; the rest is as the parameters have it."""
 
     prompt_tokens: whole(2, 1 << 20)
     output_tokens: whole(2, 1 << 20)
+    count: whole(1, 1000) = 1
 
 
 class _File(Model):
@@ -107,37 +113,21 @@ class Campaign:
         self.held: list[Held] = []
         self.skipped: list[str] = []
         self.profiles: dict[str, dict] = {}
-        self.writers: dict[str, RunWriter] = {}
-        self.prompts: dict[str, list[Prompt]] = {}
+        self.writers: dict[str, Writer] = {}
 
     def left(self) -> float:
         return self.plan.budget_s - (time.monotonic() - self.began)
 
+    def params(self, load: str, **changes: object) -> Params:
+        """The plan's parameters under one of its loads."""
+        return self.plan.params.replace(warmup=self.plan.warmup, **self.plan.loads[load].model_dump(), **changes)
+
     def run(self) -> None:
         """All stops that fit. Rows, profiles and what was skipped are on disk at every moment."""
         self.work.mkdir(parents=True, exist_ok=True)
-        most = {
-            n: max((v.requests for s in self.plan.stops for v in s.visits if v.load == n), default=1)
-            for n in self.plan.loads
-        }
-        for name, size in self.plan.loads.items():
-            tokens, new = size.prompt_tokens, size.output_tokens
-            self.prompts[name] = load(
-                "synthetic",
-                count=most[name],
-                seed=self.plan.params.seed,
-                tokenizer_path=self.plan.params.tokenizer,
-                prompt_tokens=tokens,
-                output_tokens=new,
-            )
-            parameters = {
-                **self.plan.params.as_dict(),
-                "prompt_tokens": tokens,
-                "output_tokens": new,
-                "count": most[name],
-                "plan": self.plan.document,
-            }
-            self.writers[name] = RunWriter(self.out / name, parameters, label=f"campaign {name}")
+        for name in self.plan.loads:
+            parameters = {**self.params(name).as_dict(), "plan": self.plan.document}
+            self.writers[name] = Writer(self.out / name, parameters, label=f"campaign {name}")
         try:
             for i, stop in enumerate(self.plan.stops):
                 self.held.append(Held(self, i, stop))
@@ -185,65 +175,39 @@ class Campaign:
         began = time.monotonic()
         engine = one.go()
         started_s = time.monotonic() - began
-        info = engine.server_info()
         say(f"== {one.label}: ready {started_s:.1f} s after go, {self.left():.0f} s left")
         # Importing servers would share the CPUs with a measurement.
         while not all(other.quiet() for other in self.held) and time.monotonic() - began < started_s + 60:
             time.sleep(0.25)
         for visit in one.stop.visits:
-            self._visit(one, engine, visit, info, started_s)
+            self._visit(one, engine, visit, started_s)
         if one.stop.profile and self.left() > 20:
             self._profile(one, engine)
 
-    def _visit(self, one: "Held", engine, visit: Visit, info: dict, started_s: float) -> None:
-        writer, prompts = self.writers[visit.load], self.prompts[visit.load][: visit.requests]
-        arms = [(a, f"{one.stop.server} a={a:g}" if a else one.stop.server) for a in visit.accept or (None,)]
-        gpu = smi()
-        for accept, name in arms:
+    def _visit(self, one: "Held", engine, visit: Visit, started_s: float) -> None:
+        """One block of the runner: the server's arms, one for each accept length, alternate request by request."""
+        writer, arms, engines = self.writers[visit.load], [], []
+        for accept in visit.accept or (None,):
             config = one.config.replace(simulate_acc_len=accept or None)
-            earlier = next((a["starts"] for a in writer.meta["arms"] if a["name"] == name), [])
-            this = {
-                "start": one.again,
-                "start_seconds": round(started_s, 2),
-                "gpu": gpu,
-                "kernel_caches_before": one.caches,
-            }
-            writer.add_arm(
-                name,
-                requested=config.as_dict(),
-                server_info=info,
-                launch=engine.launch_record(),
-                starts=[*earlier, this],
-                accept_switched_at_run_time=accept is not None,
-            )
-        for i in range(self.plan.warmup):
-            accept, name = arms[i % len(arms)]
-            one.accept(accept)
-            row = self._sample(engine, name, session._warm(prompts[i % len(prompts)]), -1, i)
-            self._keep(writer, row | {"status": "warmup" if row["status"] == "ok" else row["status"]}, one)
-        for index, prompt in enumerate(prompts):
-            # Arms rotate, so that none always follows the same neighbour.
-            for accept, name in arms[index % len(arms) :] + arms[: index % len(arms)]:
-                if self.left() < 5:
-                    raise LabError(f"budget spent at {visit.load} request {index}")
-                one.accept(accept)
-                repeat = one.again * len(prompts) + index
-                self._keep(writer, self._sample(engine, name, prompt, repeat, index), one)
-
-    @staticmethod
-    def _sample(engine, arm: str, prompt: Prompt, repeat: int, index: int) -> dict:
-        """One row; a flush that came too early (the engine was still tidying up) is tried again."""
-        for _ in range(4):
-            row = session.sample(session.Arm(arm, engine.url, engine.api_key), prompt, repeat=repeat, index=index)
-            if row["status"] != "refused" or row.get("flush_status") == 200:
-                break
-            time.sleep(0.2)
-        return row
-
-    def _keep(self, writer: RunWriter, row: dict, one: "Held") -> None:
-        writer.append({**row, "start": one.again})
-        tpot = f"{row['tpot_s'] * 1e3:.3f} ms" if row["tpot_s"] else "-"
-        say(f"   {row['arm']:24s} {row['prompt_tokens']:6d} {row['status']:7s} tpot {tpot} a {row['accept_length']}")
+            name = f"{one.stop.server} a={accept:g}" if accept else one.stop.server
+            arms.append(Arm(name, name, config, self.params(visit.load, engine=config)))
+            engines.append(_At(engine, one, accept))
+        writer.switched = bool(visit.accept)
+        writer.visit = {
+            "start": one.again,
+            "start_seconds": round(started_s, 2),
+            "gpu": smi(),
+            "kernel_caches_before": one.caches,
+        }
+        stop, first = threading.Event(), one.repeats_before(visit)
+        blocks = [Block(arms, visit.repeats, first, one.again)]
+        for progress in Runner(_Here(engines)).run(blocks, writer, cancel=stop):
+            if progress.row is not None:
+                say(_line(progress.row))
+            if self.left() < 5:
+                stop.set()
+        if stop.is_set():
+            raise LabError(f"budget spent at {visit.load}")
 
     def _profile(self, one: "Held", engine) -> None:
         """Twelve forward passes under the engine's profiler, summed by kernel on the spot: traces are tens of MB."""
@@ -253,7 +217,7 @@ class Campaign:
         folder.mkdir(exist_ok=True)
         began = time.time()
         one.accept(3.9 if any(v.accept for v in one.stop.visits) else None)
-        prompt = next(iter(self.prompts.values()))[0]
+        prompt = prompts_of(self.params(one.stop.visits[0].load))[0]
         client.flush(engine.url)
         body = {"output_dir": str(folder), "num_steps": PROFILED_STEPS, "activities": ["GPU"]}
         started = threading.Event()
@@ -287,11 +251,50 @@ class Campaign:
         (self.out / "profile.json").write_text(json.dumps(self.profiles))
 
 
+class Writer(RunWriter):
+    """A record whose arms also describe each start of their server (`visit`), and whether accept lengths were switched
+    while it ran."""
+
+    visit: dict = {}
+    switched = False
+
+    def add_arm(self, name: str, **described: object) -> None:
+        earlier = next((a["starts"] for a in self.meta["arms"] if a["name"] == name), [])
+        more = {"starts": [*earlier, self.visit], "accept_switched_at_run_time": self.switched}
+        super().add_arm(name, **described, **more)
+
+
+class _Here(Pool):
+    """The engines of one block, which run already."""
+
+    def __init__(self, engines: list["_At"]):
+        super().__init__()
+        self._engines = engines
+
+    def ensure(self, configs, run_dir, *, cancel=None, on_event=None) -> list["_At"]:
+        return self._engines
+
+
+@dataclass
+class _At:
+    """A running server at one simulated accept length, which it takes at the flush before each request."""
+
+    engine: process.EngineProcess
+    held: "Held"
+    length: float | None
+
+    def prepare(self) -> None:
+        self.held.accept(self.length)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self.engine, name)
+
+
 class Held:
     """One start of one server. SGLang starts at once and is held before it uses the GPU; others start at go()."""
 
     def __init__(self, campaign: Campaign, number: int, stop: Stop):
-        self.stop, self.campaign = stop, campaign
+        self.stop, self.campaign, self.number = stop, campaign, number
         self.again = sum(s.server == stop.server for s in campaign.plan.stops[:number])
         self.label = f"{number:02d}-{stop.server}"
         self.config = campaign.plan.servers[stop.server]
@@ -336,6 +339,11 @@ class Held:
             raise LabError("did not start within the budget")
         return self._engine
 
+    def repeats_before(self, visit: Visit) -> int:
+        """Passes of this load by earlier starts of this server: repeats are numbered on."""
+        earlier = self.campaign.plan.stops[: self.number]
+        return sum(v.repeats for s in earlier if s.server == self.stop.server for v in s.visits if v.load == visit.load)
+
     def quiet(self) -> bool:
         """Whether it does nothing now: waiting at its gate with both of SGLang's processes, running, failed or over."""
         if not self._thread.is_alive():
@@ -359,6 +367,11 @@ class Held:
         if self._engine is not None:
             self._engine.stop()
             self._engine = None
+
+
+def _line(row: dict) -> str:
+    tpot = f"{row['tpot_s'] * 1e3:.3f} ms" if row["tpot_s"] else "-"
+    return f"   {row['arm']:24s} {row['prompt_tokens']:6d} {row['status']:7s} tpot {tpot} a {row['accept_length']}"
 
 
 def say(line: str) -> None:

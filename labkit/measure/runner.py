@@ -266,8 +266,8 @@ class Runner:
         tokenizer = tokenizer_of(arm.params, info)
         own = tokenizer is not None or "pocket" in (arm.config.engine, info.get("engine"))
         count = workloads.counter(tokenizer) if own else None
-        key = getattr(engine, "api_key", None)
-        return session.Arm(arm.name, engine.url, key, count, session.draft_tokens(info), engine.dialect)
+        key, prepare = getattr(engine, "api_key", None), getattr(engine, "prepare", None)
+        return session.Arm(arm.name, engine.url, key, count, session.draft_tokens(info), engine.dialect, prepare)
 
     def _alive(self, row: dict, arms: Sequence[Arm], engines: Sequence[Running]) -> None:
         """A failed request is a row; a dead engine is the end of the run, said with its last log lines."""

@@ -32,6 +32,7 @@ class Arm:
     dialect        how the server is asked and read
     count_tokens   the lab's own tokenizer as a function text -> tokens, where it has one
     draft_tokens   tokens a verify round can yield, by the server's description
+    prepare        called before each request and the flush before it, to switch what can be switched while it runs
     """
 
     name: str
@@ -40,6 +41,7 @@ class Arm:
     count_tokens: Callable[[str], int] | None = None
     draft_tokens: int | None = None
     dialect: Dialect = SGLANG
+    prepare: Callable[[], None] | None = None
 
 
 def measure(
@@ -164,6 +166,8 @@ def sample(
         "flush_status": None,
     }
     result, found, own = client.RequestResult(), [], None
+    if arm.prepare is not None:
+        arm.prepare()
     try:
         row["sent_tokens"], spare = _sent(prompt, arm.count_tokens)
         if arm.dialect.flush:

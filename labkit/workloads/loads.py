@@ -208,8 +208,11 @@ def _folder(path: str | Path | None) -> Path:
     return folder.parent if folder.suffix == ".json" else folder
 
 
-def counter(tokenizer_path: str | Path | None) -> Callable[[str], int]:
-    """A function text -> number of tokens, special ones left out (default: the pocket model's). Raises BadInput."""
+def counter(tokenizer_path: str | Path | None) -> Callable[[str], int] | None:
+    """A function text -> number of tokens, special ones left out (default: the pocket model's); None for a model folder
+    without a tokenizer, which synthetic loads do without: they are sent as ids."""
+    if not (_folder(tokenizer_path) / "tokenizer.json").exists():
+        return None
     tokenizer = _tokenizer(tokenizer_path)
     return lambda text: len(tokenizer.encode(text, add_special_tokens=False).ids)
 

@@ -6,7 +6,7 @@ import pytest
 
 from labkit.errors import BadInput
 from labkit.workloads import Prompt, load
-from labkit.workloads.loads import POCKET_WEIGHTS, _tokenizer
+from labkit.workloads.loads import POCKET_WEIGHTS, _tokenizer, counter
 
 TEXTS = ["repetitive", "code", "word-problems", "word-problems-unseen", "word-problems-sampled"]
 
@@ -97,3 +97,7 @@ def test_another_tokenizer_that_is_not_there(tmp_path):
     with pytest.raises(BadInput, match="vocab_size"):
         load("synthetic", count=1, seed=1, prompt_tokens=32, tokenizer_path=tmp_path)
     assert isinstance(load("code", count=1, seed=1, tokenizer_path=tmp_path)[0], Prompt)
+
+
+def test_a_model_folder_without_a_tokenizer_has_no_counter(tmp_path):
+    assert counter(tmp_path) is None and counter(None)("one two") > 1

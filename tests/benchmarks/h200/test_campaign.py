@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.h200 import campaign
+from benchmarks.h200 import campaign, tables
 from labkit.errors import BadInput
 from labkit.records import read_run
 
@@ -27,16 +27,16 @@ params: params.yaml
 budget_s: 120
 warmup: 1
 loads:
-  short: {prompt_tokens: 16, output_tokens: 12}
+  short: {prompt_tokens: 16, output_tokens: 12, count: 3}
   long: {prompt_tokens: 64, output_tokens: 6}
 arms:
   - {name: broken, from: kernels, env: {SCRIPT_UNTIL: Load weight begin}}
 stops:
-  - {server: kernels, estimate_s: 1, visits: [{load: short, requests: 3}]}
-  - {server: mtp, estimate_s: 1, visits: [{load: short, requests: 3, accept: [3.0, 0, 2.0]}]}
-  - {server: broken, estimate_s: 1, visits: [{load: short, requests: 1}]}
-  - {server: kernels, estimate_s: 1, visits: [{load: short, requests: 3}, {load: long, requests: 2}]}
-  - {server: mtp, estimate_s: 5000, visits: [{load: short, requests: 1}]}
+  - {server: kernels, estimate_s: 1, visits: [{load: short, repeats: 1}]}
+  - {server: mtp, estimate_s: 1, visits: [{load: short, repeats: 1, accept: [3.0, 0, 2.0]}]}
+  - {server: broken, estimate_s: 1, visits: [{load: short, repeats: 1}]}
+  - {server: kernels, estimate_s: 1, visits: [{load: short, repeats: 1}, {load: long, repeats: 2}]}
+  - {server: mtp, estimate_s: 5000, visits: [{load: short, repeats: 1}]}
 """
 
 
@@ -58,7 +58,7 @@ def test_a_campaign_measures_what_fits_and_names_what_it_left_out(plan, tmp_path
     rows = run.requests
     measured = rows[rows.status == "ok"]
     assert measured.groupby("arm").size().to_dict() == {"kernels": 6, "mtp": 3, "mtp a=3": 3, "mtp a=2": 3}
-    assert sorted(measured[measured.arm == "kernels"].repeat) == [0, 1, 2, 3, 4, 5]
+    assert sorted(measured[measured.arm == "kernels"].repeat) == [0, 0, 0, 1, 1, 1]
     # The same prompts for every arm, and both starts are told apart.
     by_arm = measured.groupby("arm").prompt_sha256.unique().map(sorted)
     assert all(list(v) == list(by_arm.iloc[0]) for v in by_arm)
@@ -98,3 +98,35 @@ def test_the_shipped_h200_plan_is_valid():
     assert shipped.servers["mtp-flashinfer"].attention_backend == "flashinfer"
     trap = shipped.servers["broken-head"]
     assert trap.fp8_lm_head and trap.enable_fp32_lm_head
+
+
+def test_the_pocket_engine_runs_a_campaign_too(tmp_path, monkeypatch):
+    """A real engine through the general runner: rows in pairs of one session, numbers by the lab's estimates."""
+    monkeypatch.setenv("LABKIT_RUNTIME_DIR", str(tmp_path / "runtime"))
+    (tmp_path / "params.yaml").write_text("{engine: {engine: pocket}, workload: repetitive}")
+    (tmp_path / "plan.yaml").write_text("""
+params: params.yaml
+budget_s: 250
+warmup: 1
+loads: {short: {prompt_tokens: 32, output_tokens: 24}}
+stops:
+  - {server: kernels, estimate_s: 1, visits: [{load: short, repeats: 2}]}
+  - {server: mtp, estimate_s: 1, visits: [{load: short, repeats: 3}]}
+  - {server: kernels, estimate_s: 1, visits: [{load: short, repeats: 2}]}
+""")
+    out = tmp_path / "out"
+    assert campaign.main([str(tmp_path / "plan.yaml"), "--out", str(out), "--work", str(tmp_path / "work")]) == 0
+    record = tables.read(out)
+    arms = record.results["short"]
+    assert [(r["repeat"], r["start"]) for r in arms["kernels"].rows if r["repeat"] >= 0] == [
+        (0, 0),
+        (1, 0),
+        (2, 1),
+        (3, 1),
+    ]
+    assert all(r["session"] and r["decode_tokens"] == 23 for r in arms["mtp"].used)
+    described = {a["name"]: a for a in record.runs["short"].meta["arms"]}
+    assert [s["start"] for s in described["kernels"]["starts"]] == [0, 1]
+    # What the runner records of any arm: which options are in effect, and under which load.
+    assert described["mtp"]["options"] and described["mtp"]["load"]["output_tokens"] == 24
+    assert set(tables.arms_table(record, "short").index) == {"mtp", "kernels"}
