@@ -97,8 +97,7 @@ def arms_table(record: Record, load: str) -> pd.DataFrame:
             {
                 "arm": name,
                 "TPOT ms": found.tpot.value * 1e3,
-                "low": found.tpot.low * 1e3,
-                "high": found.tpot.high * 1e3,
+                **{n: 1e3 * v for n in ("low", "high") if (v := getattr(found.tpot, n)) is not None},
                 "a": found.accept.value if found.accept else None,
                 "round ms": found.round.value * 1e3,
                 "TTFT ms": found.ttft.value * 1e3,
