@@ -2,6 +2,12 @@
 
 import argparse
 import json
+from typing import TYPE_CHECKING
+
+from labkit.cli import _turn
+
+if TYPE_CHECKING:
+    from labkit.params import Params
 
 HELP = "measure a running server: TPOT, TTFT, accept length with intervals"
 
@@ -23,18 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--tokenizer", help="tokenizer.json or model folder (default: the server's, where readable)")
     parser.add_argument("--api-key-env", metavar="NAME", help="environment variable that holds the server's key")
     parser.add_argument("--out", default="outputs", help="parent of the run's directory (default: outputs)")
+    _turn.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
-    from labkit.checks import benefit
-    from labkit.engines.attach import attach
-    from labkit.measure import power
-    from labkit.measure.pool import Pool
-    from labkit.measure.results import Arm
-    from labkit.measure.runner import Runner
     from labkit.params import load_params
-    from labkit.records import RunWriter
-    from labkit.records.writer import new_directory
 
     plan = {n: getattr(args, n) for n in ("workload", "repeats", "count", "warmup", "prompt_tokens", "seed")}
     plan = {k: v for k, v in plan.items() if v is not None}
@@ -42,6 +41,20 @@ def main(args: argparse.Namespace) -> int:
     engine = {"engine": "attach", "url": args.url, "api_key_env": args.api_key_env}
     engine |= {"model": args.model} if args.model else {}
     params = load_params({"engine": engine, "tokenizer": args.tokenizer, **plan})
+    with _turn.taken(args, urls=[params.engine.url]):
+        return _measured(params, args.json)
+
+
+def _measured(params: "Params", as_json: bool) -> int:
+    from labkit.checks import benefit
+    from labkit.engines.attach import attach
+    from labkit.measure import power
+    from labkit.measure.pool import Pool
+    from labkit.measure.results import Arm
+    from labkit.measure.runner import Runner
+    from labkit.records import RunWriter
+    from labkit.records.writer import new_directory
+
     server = attach(params.engine)
     info = server.server_info()
     who = server.identity
@@ -66,7 +79,7 @@ def main(args: argparse.Namespace) -> int:
         if {k: after.get(k) for k in _IDENTITY} != {k: info.get(k) for k in _IDENTITY}:
             summary["warnings"].append("the server's settings changed during the run")
         writer.meta["summary"] = summary
-    if args.json:
+    if as_json:
         print(json.dumps({**summary, "run": str(writer.directory)}))
         return 0
     for line in lines(summary):

@@ -5,6 +5,8 @@ import json
 import textwrap
 from typing import TYPE_CHECKING
 
+from labkit.cli import _turn
+
 if TYPE_CHECKING:
     from labkit.checks import Check
     from labkit.checks.causes import Cause
@@ -35,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--repeats", default=5, help="with --against: measured passes, arms alternating (default 5)")
     parser.add_argument("--api-key-env", help="NAME of the variable that holds the server's API key")
+    _turn.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -61,13 +64,14 @@ def main(args: argparse.Namespace) -> int:
         numbers = dict(zip(("steps", "topk", "draft_tokens"), args.draft.split(","), strict=False))
         spec = Speculative.checked(numbers, "draft")
     key = api_key(server)
-    seen = observe(server.url, api_key=key, log_path=args.log, env=env, requests=requests, temperature=temperature)
-    checks = configuration(seen, expect, speculative=spec)
     where = f"--url {server.url}"
-    found = causes.of_checks(checks, where=where)
-    if args.against:
-        more, found = _against(args.against, server.url, key, repeats, checks, where, found)
-        checks = [c for c in checks if c.name != "drafting pays"] + more
+    with _turn.taken(args, urls=[server.url, *([args.against] if args.against else [])]):
+        seen = observe(server.url, api_key=key, log_path=args.log, env=env, requests=requests, temperature=temperature)
+        checks = configuration(seen, expect, speculative=spec)
+        found = causes.of_checks(checks, where=where)
+        if args.against:
+            more, found = _against(args.against, server.url, key, repeats, checks, where, found)
+            checks = [c for c in checks if c.name != "drafting pays"] + more
     failed = any(c.verdict == "fail" for c in checks)
     if args.json:
         document = {"checks": [c.as_dict() for c in checks], "candidates": [c.as_dict() for c in found]}

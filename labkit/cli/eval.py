@@ -4,6 +4,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from labkit.cli import _turn
 from labkit.cli.ladder import arms_of, say
 
 if TYPE_CHECKING:
@@ -34,15 +35,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-answers", action="store_true", help="keep outcomes only, not the answers' text")
     parser.add_argument("--resume", metavar="RUN", help="go on with a run that was cut short; nothing is asked twice")
     parser.add_argument("--out", help="parent of the run's directory (default: outputs)")
+    _turn.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     from labkit.errors import BadInput
-    from labkit.measure.evaluation import evaluation
     from labkit.measure.prompts import prompts_of
     from labkit.params import load_params
-    from labkit.records import RunWriter, read_run
-    from labkit.records.writer import new_directory
+    from labkit.records import read_run
 
     if not 0 < args.margin < 100:
         raise BadInput("margin", args.margin, "points above 0 and below 100")
@@ -50,6 +50,16 @@ def main(args: argparse.Namespace) -> int:
     if any(p.expected is None for p in prompts_of(params)):
         raise BadInput("workload", params.workload, "questions with answers: gsm_symbolic, gsm8k, or a file with them")
     arms = arms_of(params)
+    with _turn.taken(args, urls=[a.config.url for a in arms if a.config.url]):
+        return _evaluated(args, params, arms)
+
+
+def _evaluated(args: argparse.Namespace, params: "Params", arms: "list[Arm]") -> int:
+    """Ask, judge and print."""
+    from labkit.measure.evaluation import evaluation
+    from labkit.records import RunWriter
+    from labkit.records.writer import new_directory
+
     if args.resume:
         writer = RunWriter.resume(args.resume)
     else:

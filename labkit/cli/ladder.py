@@ -5,6 +5,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
+from labkit.cli import _turn
 from labkit.errors import BadInput
 
 if TYPE_CHECKING:
@@ -28,17 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--arms", help="comma-separated subset (default: all that are not broken on purpose)")
     parser.add_argument("--out", help="parent of the run's directory (default: outputs)")
     parser.add_argument("--resume", metavar="RUN", help="continue an interrupted run with its own parameters")
+    _turn.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
-    from labkit.engines.adapter import not_in_effect
-    from labkit.measure.ladder import table
-    from labkit.measure.pool import Pool
-    from labkit.measure.runner import Runner
     from labkit.params import load_params
-    from labkit.records import RunWriter, read_run
-    from labkit.records.writer import new_directory
-    from labkit.units import minutes
+    from labkit.records import read_run
 
     changes = {n: getattr(args, n) for n in ("workload", "count", "repeats", "prompt_tokens", "output_tokens", "seed")}
     changes |= {"only": args.arms.split(",") if args.arms else None, "out_dir": args.out}
@@ -50,7 +46,22 @@ def main(args: argparse.Namespace) -> int:
         params, held = load_params(cut.meta["parameters"]), cut.rows
     else:
         params, held = load_params(gguf_params(args.gguf) if args.gguf else args.params or {}, **changes), []
-    arms, runner = arms_of(params), Runner(Pool())
+    arms = arms_of(params)
+    with _turn.taken(args, urls=[a.config.url for a in arms if a.config.url]):
+        return _measured(args, params, arms, held)
+
+
+def _measured(args: argparse.Namespace, params: "Params", arms: "list[Arm]", held: list[dict]) -> int:
+    """Measure, judge and print; held: rows of the run that is resumed."""
+    from labkit.engines.adapter import not_in_effect
+    from labkit.measure.ladder import table
+    from labkit.measure.pool import Pool
+    from labkit.measure.runner import Runner
+    from labkit.records import RunWriter
+    from labkit.records.writer import new_directory
+    from labkit.units import minutes
+
+    runner = Runner(Pool())
     blocks = runner.plan(arms)
     seconds, known = runner.forecast(blocks, held)
     requests = sum(b.requests for b in blocks)

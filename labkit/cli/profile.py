@@ -4,6 +4,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from labkit.cli import _turn
+
 if TYPE_CHECKING:
     from labkit.roofline.cost import Component
 
@@ -16,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the prompts")
     parser.add_argument("--kernel-variant", default="auto", help="kernels (default: this machine's best)")
     parser.add_argument("--dense-dtype", default="auto", help="dense weights: auto, fp8, bf16 or int8")
+    _turn.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -23,7 +26,8 @@ def main(args: argparse.Namespace) -> int:
 
     if not 1 <= args.prompts <= 1000:
         raise BadInput("prompts", args.prompts, "1 to 1000")
-    result = measure(args.prompts, args.seed, args.kernel_variant, args.dense_dtype)
+    with _turn.taken(args):
+        result = measure(args.prompts, args.seed, args.kernel_variant, args.dense_dtype)
     print(json.dumps(result, indent=1) if args.json else table(result))
     return 0
 

@@ -4,6 +4,8 @@ import argparse
 import json
 from pathlib import Path
 
+from labkit.cli import _turn
+
 HELP = "run notebooks headless with parameters and write their report"
 
 
@@ -15,11 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--folder", default="notebooks", help="where the notebooks are")
     parser.add_argument("--timeout", type=int, default=3600, help="time limit per cell, in seconds")
-    wait = parser.add_mutually_exclusive_group()
-    wait.add_argument(
-        "--wait", type=float, default=3600, metavar="S", help="how long to wait for another run (default 3600)"
-    )
-    wait.add_argument("--no-wait", dest="wait", action="store_const", const=0.0, help="fail at once instead")
+    _turn.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:

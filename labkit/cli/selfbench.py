@@ -6,6 +6,8 @@ import operator
 import tempfile
 from pathlib import Path
 
+from labkit.cli import _turn
+
 HELP = "the pocket engine's speed as ratios"
 TARGETS = {  # what each ratio should reach; c4 and http_overhead should stay below
     "plain_over_stream": (">=", 0.8),
@@ -27,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="seed of the prompts")
     parser.add_argument("--kernel-variant", default="auto", help="kernels to measure (default: this machine's best)")
     parser.add_argument("--no-http", action="store_true", help="leave out the HTTP part")
+    _turn.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -35,7 +38,8 @@ def main(args: argparse.Namespace) -> int:
     rounds = args.rounds or (120 if args.full else 40)
     if not 8 <= rounds <= 10_000:
         raise BadInput("rounds", args.rounds, "8 to 10000")
-    result = measure(rounds, args.seed, full=args.full, http=not args.no_http, variant=args.kernel_variant)
+    with _turn.taken(args):
+        result = measure(rounds, args.seed, full=args.full, http=not args.no_http, variant=args.kernel_variant)
     print(json.dumps(result, indent=1) if args.json else table(result))
     return 0
 

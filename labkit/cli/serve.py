@@ -12,6 +12,10 @@ def add_arguments(parser) -> None:
 
 
 def main(args) -> int:
+    from labkit.engines import memory
+    from labkit.engines.config import EngineConfig
     from labkit.pocket.server import serve
 
+    config = {"engine": "pocket", "model": args.model_path, "context_length": args.context_length}
+    memory.check(EngineConfig.from_dict(config), "model_path")
     return serve(args, os.environ)

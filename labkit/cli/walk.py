@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from labkit.cli import _turn
+
 if TYPE_CHECKING:
     from labkit.batch.walk import Walk
 
@@ -17,11 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-f", "--params", default="params/walk.yaml", metavar="YAML", help="default: params/walk.yaml")
     parser.add_argument("--folder", default="notebooks", help="where the notebooks are")
     parser.add_argument("--timeout", type=int, default=600, help="seconds that one cell may take")
-    wait = parser.add_mutually_exclusive_group()
-    wait.add_argument(
-        "--wait", type=float, default=3600, metavar="S", help="wait this long where another run measures (default 3600)"
-    )
-    wait.add_argument("--no-wait", dest="wait", action="store_const", const=0.0, help="refuse then, in one line")
+    _turn.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:

@@ -9,6 +9,7 @@ SIDE_BY_SIDE: bool = False          True when several may be in memory at once, 
 check(config)                       rules between fields; raises labkit.fields.refuse(...)
 more_words(config) -> list[str]     command-line words of fields that one flag cannot carry; by default none
 DIALECT: Dialect = SGLANG           how requests are put to it and its stream is read (labkit.engines.dialects)
+held(config) -> memory.Held | None   what it keeps in this machine's memory; by default not known
 describe(url, api_key) -> dict      what it says of itself, under the lab's names; by default its /server_info
 """
 

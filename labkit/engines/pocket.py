@@ -8,6 +8,7 @@ from labkit.engines.adapter import Launch, Option, Phase, flags, one_head
 from labkit.pocket import options as limits
 
 if TYPE_CHECKING:
+    from labkit.engines import memory
     from labkit.engines.config import EngineConfig
 
 PICKS_PORT = True
@@ -72,6 +73,18 @@ def check(config: "EngineConfig") -> None:
     one_head(config)
     if config.speculative is not None and "rewrite-draft-tokens" not in config.faults:
         config.speculative.check()
+
+
+def held(config: "EngineConfig") -> "memory.Held":
+    """Two copies of the weights at least, which passes read in turns, and the cache. Raises BadInput."""
+    from labkit import catalog
+    from labkit.engines import memory
+    from labkit.pocket.layout import LEAST_COPIES
+    from labkit.roofline.account import checkpoint_bytes
+
+    context = config.context_length or limits.TABLE["context_length"].default
+    weights = checkpoint_bytes(catalog.load_config(config.model))
+    return memory.Held(LEAST_COPIES * weights, memory.cache_bytes(config.model, config, context))
 
 
 def command(config: "EngineConfig", port: int) -> Launch:

@@ -20,8 +20,8 @@ from types import ModuleType
 import psutil
 
 from labkit import waits
+from labkit.engines import memory, remote
 from labkit.engines import owner as ownership
-from labkit.engines import remote
 from labkit.engines.adapter import Launch, Phase, adapter
 from labkit.engines.attach import Attached, api_key, attach
 from labkit.engines.config import EngineConfig
@@ -192,7 +192,7 @@ def start(
     cancel     set it from another thread to give up
     launcher   the engine's adapter module, by default labkit.engines.<engine>.launch
     Raises EngineFailed (phase, log lines, known cause), Owned (another lab or an engine of ours runs), StartCancelled,
-    BadInput (API key variable not set).
+    BadInput (API key variable not set, a model too large for this machine's memory).
     """
     if config.engine == "attach":
         return attach(config)
@@ -219,6 +219,7 @@ def start(
 
 
 def _start_once(config, run_dir, tell, cancel, module, key, timeout_scale, grace_s) -> EngineProcess:
+    memory.check(config)
     picks = getattr(module, "PICKS_PORT", False)
     port = config.port or (0 if picks else free_port(config.host))
     launch = module.command(config, port)

@@ -3,8 +3,9 @@
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 from labkit.engines import owner
 from labkit.errors import LabError
@@ -29,23 +30,38 @@ def wait_s() -> float:
 
 
 @contextmanager
-def turn(what: str, limit_s: float, say: Say) -> Iterator[None]:
-    """Hold the machine for a headless run; `what` is what others are told. Raises Busy after limit_s seconds (0: at
-    once) of waiting for another run or for a lab that owns engines."""
+def turn(what: str, limit_s: float, say: Say, urls: Collection[str] = ()) -> Iterator[None]:
+    """Hold the machine for a measurement; `what` is what others are told. Raises Busy after limit_s seconds (0: at
+    once) of waiting for another run or for a lab that owns engines.
+
+    urls: servers to be measured; the lab that owns one of them is not waited for, because it would never end.
+    """
     until = time.monotonic() + limit_s
     with open(owner.runtime_dir() / "run.lock", "a+") as file:
         _await(lambda: _locked(file), lambda: _other_run(file), until, limit_s, say)
         file.truncate(0)
         file.write(f"{os.getpid()} {what}")
         file.flush()
-        wait_for_engines(limit_s, say, until)
+        wait_for_engines(limit_s, say, until, urls)
         yield
 
 
-def wait_for_engines(limit_s: float, say: Say, until: float | None = None) -> None:
-    """Return when no other lab owns engines on this machine. Raises Busy after limit_s seconds."""
+def wait_for_engines(limit_s: float, say: Say, until: float | None = None, urls: Collection[str] = ()) -> None:
+    """Return when no other lab owns engines on this machine, but those at `urls`. Raises Busy after limit_s seconds."""
     until = time.monotonic() + limit_s if until is None else until
-    _await(lambda: (seen := owner.owner()) is None or seen.mine, _other_lab, until, limit_s, say)
+    ports = {_port(url) for url in urls} - {None}
+
+    def free() -> bool:
+        seen = owner.owner()
+        return seen is None or seen.mine or bool(ports & {_port(e["url"]) for e in seen.engines})
+
+    _await(free, _other_lab, until, limit_s, say)
+
+
+def _port(url: str) -> int | None:
+    """The port of an address on this machine, whose host has several names; None elsewhere."""
+    parts = urlsplit(url)
+    return parts.port if parts.hostname in ("127.0.0.1", "localhost", "::1") else None
 
 
 def _await(free: Callable[[], bool], who: Callable[[], str], until: float, limit_s: float, say: Say) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from labkit import catalog
 from labkit.catalog import Machine
+from labkit.engines import memory
 from labkit.engines.adapter import adapter, options
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
@@ -15,7 +16,6 @@ from labkit.measure import probe
 if TYPE_CHECKING:
     from labkit.params import Params
     from labkit.roofline.account import Account
-    from labkit.roofline.quantization import Recipe
 
 
 def find(id: str) -> Machine:
@@ -99,21 +99,7 @@ def account(config: EngineConfig, *, context: int, model: str, tokens: int = 1) 
     from labkit.roofline.account import per_tensor
 
     found = catalog.load_config(model)
-    return per_tensor(found, context=context, head=head_of(config), tokens=tokens, recipe=_recipe(found, config))
-
-
-# What engines call a cache's number format, where the account has another name for it.
-_CACHE_FORMATS = {"f32": "fp32", "f16": "fp16", "bf16": "bf16", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
-
-
-def _recipe(model: catalog.ModelConfig, config: EngineConfig) -> "Recipe | None":
-    """The checkpoint's formats with the cache as configured; None: as the checkpoint has them."""
-    from labkit.roofline.quantization import recipe_of
-
-    kind = config.kv_cache_dtype
-    if kind in (None, "auto"):
-        return None
-    return recipe_of(model).with_formats(kv=_CACHE_FORMATS.get(kind, kind.upper()))
+    return per_tensor(found, context=context, head=head_of(config), tokens=tokens, recipe=memory.recipe(found, config))
 
 
 def round_bytes(

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from labkit import waits
-from labkit.engines import process
+from labkit.engines import memory, process
 from labkit.engines.adapter import adapter
 from labkit.engines.attach import Attached
 from labkit.engines.config import EngineConfig
@@ -20,9 +20,10 @@ Running = EngineProcess | Attached
 
 
 def together(configs: Sequence[EngineConfig]) -> bool:
-    """May these run side by side, so that their requests alternate? An idle pocket engine costs no time, only memory; a
-    GPU holds one model, so there the engines take turns."""
-    return len(configs) <= SIDE_BY_SIDE and all(getattr(adapter(c.engine), "SIDE_BY_SIDE", False) for c in configs)
+    """May these run side by side, so that their requests alternate? An idle engine on a CPU costs no time, only memory;
+    a GPU holds one model, so there the engines take turns, as they do where memory does not hold them all."""
+    idle = all(getattr(adapter(c.engine), "SIDE_BY_SIDE", False) for c in configs)
+    return len(configs) <= SIDE_BY_SIDE and idle and memory.together(configs)
 
 
 def _usable(engine: Running, digest: str) -> bool:

@@ -21,6 +21,7 @@ from labkit.pocket.options import Options
 TILE, BLOCK, GROUP = 16, 128, 32
 HUGE = 2 << 20
 MOST_BYTES = 1 << 30  # of all copies together
+LEAST_COPIES = 2  # of a model however large: a pass must not read what the pass before it left in the cache
 E4M3_MAX = 448.0
 _FREQUENT = Path(__file__).parent / "draft_vocab.json"
 _SLOTS_FILE = Path(__file__).parent / "kernels" / "slots.h"
@@ -365,7 +366,7 @@ class Arena:
         steps = self.options.speculative_num_steps or 0
         per_pass = (self.step_bytes() + steps * least) / (steps + 1)
         wanted = 1 + -(-2 * self.cache_bytes // int(per_pass))
-        most = max(2, MOST_BYTES // self.plan.size)
+        most = max(LEAST_COPIES, MOST_BYTES // self.plan.size)
         why = (
             f"each pass reads the next of {min(wanted, most)} copies, so that {self.cache_bytes >> 19} MiB, twice "
             "the last-level cache, pass before one is read again"

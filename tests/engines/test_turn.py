@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import nullcontext
 
 import pytest
 
@@ -63,3 +64,42 @@ def test_a_killed_run_holds_nothing(other):
     other.wait()
     with turn.turn("05_mtp", 0, pytest.fail):
         pass
+
+
+@pytest.mark.parametrize("url, waits", [("http://localhost:1234", False), ("http://127.0.0.1:1235", True)])
+def test_a_server_of_the_lab_that_owns_engines_can_be_measured(url, waits):
+    """It may idle for hours, and is what is to be measured; another lab's server is not."""
+    argv = [sys.executable, "-c", textwrap.dedent(OWNS_ENGINES)]
+    child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "held\n"
+        with pytest.raises(turn.Busy) if waits else nullcontext():
+            with turn.turn("labkit bench", 0, pytest.fail, urls=[url]):
+                pass
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["ladder"],
+        ["bench", "--url", "http://127.0.0.1:9"],
+        ["eval"],
+        ["check", "--url", "http://127.0.0.1:9", "--expect", "mtp"],
+        ["profile"],
+        ["selfbench"],
+        ["run", "02"],
+        ["walk"],
+    ],
+    ids=lambda c: c[0],
+)
+def test_every_command_that_measures_takes_its_turn(other, command, capsys, tmp_path, monkeypatch):
+    from labkit.cli import main
+
+    folder = [] if command[0] in ("check", "profile", "selfbench", "run", "walk") else ["--out", str(tmp_path)]
+    assert main([*command, *folder, "--no-wait"]) == 1
+    told = capsys.readouterr()
+    assert f"process {other.pid}" in told.err and "not waiting, as asked" in told.err
+    assert not list(tmp_path.glob("*/run.json"))  # nothing is begun that would be left unfinished

@@ -19,6 +19,7 @@ from labkit.errors import BadInput
 from labkit.fields import refuse
 
 if TYPE_CHECKING:
+    from labkit.engines import memory
     from labkit.engines.config import EngineConfig
 
 DIALECT = LLAMACPP
@@ -82,6 +83,27 @@ def check(config: "EngineConfig") -> None:
         raise refuse(f"nothing: {spec.algorithm} drafts without one", at=at, value=spec.draft_model_path)
     if spec.draft_model_path is not None and not config.command_prefix:
         _file(spec.draft_model_path, at)
+
+
+def held(config: "EngineConfig") -> "memory.Held | None":
+    """Model, draft and their caches; None with layers on a GPU. Without a context_length the server picks one that
+    fits, so no cache is counted. Raises BadInput."""
+    from labkit.engines import memory
+
+    if config.gpu_layers:
+        return None
+    names = [config.model] + ([config.speculative.draft_model_path] if config.speculative else [])
+    files = [_file(name, ("model",)) for name in names if name is not None]
+    weights = sum(part.stat().st_size for file in files for part in _parts(file))
+    context = config.context_length
+    cache = sum(memory.cache_bytes(str(f), config, context) for f in files) if context else 0.0
+    return memory.Held(weights, cache)
+
+
+def _parts(file: Path) -> list[Path]:
+    """All files of a model that is split as NAME-00001-of-00003.gguf."""
+    found = re.fullmatch(r"(.+-)\d{5}(-of-\d{5}\.gguf)", file.name)
+    return sorted(file.parent.glob(f"{found[1]}?????{found[2]}")) if found else [file]
 
 
 def model_file(config: "EngineConfig") -> Path:
