@@ -20,7 +20,7 @@ from labkit.engines.sglang.gpu import smi
 from labkit.engines.sglang.preflight import kernel_caches
 from labkit.errors import BadInput, LabError
 from labkit.fields import Flag, Model, Text, list_of, real, whole
-from labkit.measure import client
+from labkit.measure import client, traced
 from labkit.measure.plan import Block
 from labkit.measure.pool import Pool
 from labkit.measure.prompts import prompts_of
@@ -28,8 +28,6 @@ from labkit.measure.results import Arm
 from labkit.measure.runner import Runner
 from labkit.params import Params, load_params, read_yaml
 from labkit.records import RunWriter
-
-PROFILED_STEPS = 12
 
 
 class Visit(Model):
@@ -210,44 +208,17 @@ class Campaign:
             raise LabError(f"budget spent at {visit.load}")
 
     def _profile(self, one: "Held", engine) -> None:
-        """Twelve forward passes under the engine's profiler, summed by kernel on the spot: traces are tens of MB."""
-        from labkit.engines.sglang import profile
-
-        folder = self.work / f"profile-{one.label}"
-        folder.mkdir(exist_ok=True)
-        began = time.time()
+        """Passes under the engine's own profiler, summed by kernel."""
         one.accept(3.9 if any(v.accept for v in one.stop.visits) else None)
         prompt = prompts_of(self.params(one.stop.visits[0].load))[0]
         client.flush(engine.url)
-        body = {"output_dir": str(folder), "num_steps": PROFILED_STEPS, "activities": ["GPU"]}
-        started = threading.Event()
-
-        def on_chunk(_, tokens: int) -> None:
-            # The prefill is over once tokens come: only decode steps are wanted.
-            if tokens >= 32 and not started.is_set():
-                started.set()
-                threading.Thread(target=_ask, args=(engine.url, "/start_profile", body), daemon=True).start()
-
-        client.generate(
-            engine.url,
-            input_ids=prompt.input_ids,
-            on_chunk=on_chunk,
-            sampling={"temperature": 0.0, "ignore_eos": True, "max_new_tokens": 192},
-        )
-        for _ in range(60):
-            trace = profile.newest(folder, began)
-            if trace is not None:
-                time.sleep(1.0)  # it may still be being written
-                break
-            time.sleep(0.25)
         try:
-            if trace is None:
-                raise LabError("profile: no trace appeared")
-            self.profiles[one.label] = profile.summarise(profile.read_trace(trace), PROFILED_STEPS)
-            got = self.profiles[one.label]
-            say(f"   profile: span {got['span_s'] * 1e3:.2f} ms a pass, busy {got['busy_s'] * 1e3:.2f} ms")
+            got = traced.capture(engine.url, self.work / f"profile-{one.label}", input_ids=prompt.input_ids)
         except LabError as e:
             say(f"   {e}")
+            return
+        self.profiles[one.label] = got
+        say(f"   profile: span {got['span_s'] * 1e3:.2f} ms a pass, busy {got['busy_s'] * 1e3:.2f} ms")
         (self.out / "profile.json").write_text(json.dumps(self.profiles))
 
 
@@ -399,10 +370,6 @@ def main(argv: list[str] | None = None) -> int:
         print(e, file=sys.stderr)
         return 2 if isinstance(e, BadInput) else 1
     return 0
-
-
-def _ask(url: str, path: str, body: dict) -> None:
-    client.request(url, "POST", path, json.dumps(body).encode(), timeout_s=30)
 
 
 if __name__ == "__main__":

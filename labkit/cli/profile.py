@@ -1,4 +1,4 @@
-"""`labkit profile`: where a step's time goes on the pocket engine, part by part, beside two roofs."""
+"""`labkit profile`: where a step's time goes: pocket parts beside two roofs, or the kernels of a live SGLang."""
 
 import argparse
 import json
@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from labkit.roofline.cost import Component
 
 BUSY = "the machine was busy: decoding had its core {:.0%} of the time, so measured times hold other programs' time too"
-HELP = "where the pocket engine's time goes, by component, beside what bytes and arithmetic predict"
+HELP = "where a step's time goes by component: the pocket engine's beside predictions, or a live SGLang's by kernel"
+TEXT = "Tell a long story about a lighthouse keeper who repairs clocks."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,11 +20,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel-variant", default="auto", help="kernels (default: this machine's best)")
     parser.add_argument("--dense-dtype", default="auto", help="dense weights: auto, fp8, bf16 or int8")
     _turn.add_arguments(parser)
+    parser.add_argument("--url", help="a running SGLang on this machine instead: its own profiler, summed by kernel")
+    parser.add_argument("--api-key", help="with --url: the server's key")
 
 
 def main(args: argparse.Namespace) -> int:
     from labkit.errors import BadInput
 
+    if args.url:
+        result = on_gpu(args.url, args.api_key)
+        print(json.dumps(result, indent=1) if args.json else gpu_table(result))
+        return 0
     if not 1 <= args.prompts <= 1000:
         raise BadInput("prompts", args.prompts, "1 to 1000")
     with _turn.taken(args):
@@ -68,6 +75,34 @@ def measure(prompts: int, seed: int, variant: str = "auto", dense: str = "auto")
         "step_error": pass_s(p.plain, p.bandwidth) / measured["plain"] - 1,
         "round_error": pass_s(p.round, p.bandwidth) / measured["round"] - 1,
     }
+
+
+def on_gpu(url: str, api_key: str | None = None) -> dict:
+    """Kernel times of a live SGLang's decode passes, seconds: as summed by engines.sglang.profile, with `groups`."""
+    import tempfile
+    from pathlib import Path
+
+    from labkit.engines.sglang import profile
+    from labkit.measure import traced
+
+    with tempfile.TemporaryDirectory(prefix="labkit-profile-") as folder:
+        got = traced.capture(url, Path(folder), text=TEXT, api_key=api_key)
+    return {**got, "groups": profile.grouped(got["by_name"])}
+
+
+def gpu_table(result: dict) -> str:
+    """The document for people, microseconds per pass."""
+    whole = sum(result["groups"].values())
+    lines = [f"{'part of a decode pass':31s} {'us':>9s} {'share':>6s}"]
+    lines += [f"{name:31s} {s * 1e6:9.1f} {s / whole:6.1%}" for name, s in result["groups"].items()]
+    busy, span = result["busy_s"] * 1e6, result["span_s"] * 1e6
+    return "\n".join(
+        [
+            *lines,
+            f"{result['kernels_per_step']:.0f} kernels per pass; the GPU is busy for {busy:.0f} us of it and waits for "
+            f"{span - busy:.0f} us under the profiler; kernels overlap, so their sum can exceed the busy time",
+        ]
+    )
 
 
 def _pass(parts: "list[Component]", bandwidth: float) -> dict:

@@ -20,6 +20,7 @@ class ScriptedServer:
         self.info = {"engine": "pocket", "version": "9.9", "model_path": "m", "api_key": "sk-planted"}
         self.info |= {"weights_sha256": "ab12", "kernel_variant": "test"}
         self.requests: list[tuple[str, bytes, bytes]] = []
+        self.on_profile = None
         self.hung_up = threading.Event()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
@@ -48,6 +49,10 @@ class ScriptedServer:
             if path.split("?")[0] == "/flush_cache":
                 status = self.flushes.pop(0) if self.flushes else self.flush_status
                 client.sendall(plain(b"", status))
+            elif path == "/start_profile":
+                client.sendall(plain(b"Start profiling.\n", 200 if self.on_profile else 404))
+                if self.on_profile:
+                    self.on_profile(body)
             elif path == "/server_info":
                 client.sendall(plain(json.dumps(self.info).encode()))
             else:
