@@ -14,7 +14,7 @@ from labkit.checks import drafting
 from labkit.checks.check import FAIL, PASS, UNKNOWN, Check
 from labkit.checks.observed import Observed
 from labkit.measure import estimates
-from labkit.measure.doubts import steps_of
+from labkit.measure.doubts import fixed_steps
 
 FALLS = 0.8  # accept length on the longest contexts over that on the shortest, below which it falls
 LONGER = 2.0  # how many times longer the longest contexts must be to compare them
@@ -93,7 +93,7 @@ def _faster(name: str, ratio: estimates.Interval) -> Check:
 
 def _pays(before: Side, after: Side, found: estimates.Comparison) -> Check:
     name, asked, where = f"{after.name}: a against c", "a > c", "our requests, rounds over plain steps"
-    ran = sorted({steps_of(r.get("proposed_drafts"), r["verify_ct"]) for r in after.good} - {None})
+    ran = fixed_steps(after.good)
     a = f"a = {found.accept.value:.2f}"
     if found.cost is None:
         shown = ", ".join(f"{s:.3g}" for s in ran)

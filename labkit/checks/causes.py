@@ -85,6 +85,9 @@ def judge(
     graphs: bool | None = None,
     disturbed: bool | None = None,
     gpu: bool = True,
+    head: bool = True,
+    moe: bool = True,
+    draft_layer: bool = True,
     checks: Iterable[Check] = (),
     where: str = "--url <URL>",
     ladder: str | None = None,
@@ -95,8 +98,10 @@ def judge(
     step's name). accept and c concern drafting. module_shared, backend_seen, head_seen, graphs: what the configuration
     checks found (None: unknown); `checks` are read for them where they are not given. spread: largest relative
     difference between repeats of either arm. disturbed: whether the engine's thread had to wait for a core. gpu:
-    whether the engine could run CUDA graphs at all. where: how the commands reach the server; ladder: options with
-    which `labkit ladder` measures the arms again (None: `labkit bench` measures the server).
+    whether the engine could run CUDA graphs at all. head, moe: whether the step is about the LM head's format, or about
+    MoE kernels. draft_layer: whether drafts come from a layer of the model, which can be misread. where: how the
+    commands reach the server; ladder: options with which `labkit ladder` measures the arms again (None: `labkit bench`
+    measures the server).
     """
     plain = Benefit(step, ratio, low, high)
     if plain.verdict == "gain":
@@ -111,11 +116,13 @@ def judge(
     causes: list[Cause] = []
     if kind == DRAFTING:
         dead = told.get("later draft positions") == FAIL
-        causes += _drafting(accept, c, fp8_head, module_shared, sampled, dead, where, again)
+        if draft_layer:
+            causes += _layer(accept, fp8_head, module_shared, dead, where)
+        causes += _drafting(accept, c, sampled, again)
         causes += _rounds(told, where)
-    if kind == KERNELS:
+    if kind == KERNELS and moe:
         causes.append(_kernels(backend_seen, where))
-    if kind == BYTES:
+    if kind == BYTES and head:
         causes.append(_head(head_seen, where))
     causes += _common(ratio, same_prompts, spread, disturbed, again)
     if gpu:
@@ -135,7 +142,8 @@ def of_checks(checks: Sequence[Check], *, sampled: bool = False, where: str = "-
     shared = told.get("draft shares the head")
     by_log = shared is not None and shared.where == "log"
     module_shared = (shared.verdict == PASS) if by_log else None
-    return _ranked(_drafting(accept, None, fp8_head, module_shared, sampled, dead, where, f"labkit bench {where}"))
+    layer = _layer(accept, fp8_head, module_shared, dead, where)
+    return _ranked([*layer, *_drafting(accept, None, sampled, f"labkit bench {where}")])
 
 
 def _ranked(causes: Iterable[Cause]) -> tuple[Cause, ...]:
@@ -205,10 +213,9 @@ def _common(ratio: float, same_prompts: bool, spread: float, disturbed: bool | N
     ]
 
 
-def _drafting(accept, c, fp8_head, module_shared, sampled, dead, where, again) -> list[Cause]:
+def _layer(accept, fp8_head, module_shared, dead, where) -> list[Cause]:
+    """What may be wrong with a draft layer of the model."""
     nothing = None if accept is None else accept < NOTHING_ACCEPTED
-    costly = None if accept is None or c is None else accept < c
-    both = f"; here a = {accept:.2f}, c = {c:.2f}" if accept is not None and c is not None else ""
     return [
         Cause(
             "the draft's head is a bare tensor",
@@ -232,6 +239,14 @@ def _drafting(accept, c, fp8_head, module_shared, sampled, dead, where, again) -
             True if dead else False if nothing else None,
             f"labkit check {where} --expect mtp --log <LOG>",
         ),
+    ]
+
+
+def _drafting(accept, c, sampled, again) -> list[Cause]:
+    nothing = None if accept is None else accept < NOTHING_ACCEPTED
+    costly = None if accept is None or c is None else accept < c
+    both = f"; here a = {accept:.2f}, c = {c:.2f}" if accept is not None and c is not None else ""
+    return [
         Cause(
             "the round costs more than it accepts",
             f"a gain needs a > c{both}",

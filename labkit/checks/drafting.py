@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from labkit.checks.check import FAIL, PASS, UNKNOWN, Check
 from labkit.checks.observed import Observed, first_position
 from labkit.engines.config import Speculative
-from labkit.measure.doubts import steps_of
-from labkit.measure.estimates import NOTHING_ACCEPTED, accept_length
+from labkit.measure.doubts import fixed_steps
+from labkit.measure.estimates import NOTHING_ACCEPTED, accept_length, drafts_a_round
 
 FIRST_POSITION = 0.05  # below this share of accepted first drafts, the draft does not work
 LATER_LEAST = 20  # rounds that got as far as a position before its acceptance says something
@@ -100,6 +100,9 @@ def _numbers(seen: Observed, spec: Speculative) -> list[Check]:
         if asked is None:  # NGRAM drafts from the text and has no steps
             continue
         got, note = seen.info.get(field), ""
+        if label == "draft steps" and (most := _most(seen)) is not None:
+            out.append(_at_most(asked, *most))
+            continue
         ran = _steps(seen) if label == "draft steps" and spec.topk == 1 else []
         if ran and ran != [asked]:
             out.append(_varied(seen, str(asked)))
@@ -121,7 +124,21 @@ def _numbers(seen: Observed, spec: Speculative) -> list[Check]:
 
 def _steps(seen: Observed) -> list[float]:
     """Distinct proposed / verify of our requests: the draft steps that really ran."""
-    return sorted({steps_of(r.get("proposed_drafts"), r["verify_ct"]) for r in drafted_rows(seen.good)} - {None})
+    return fixed_steps(drafted_rows(seen.good))
+
+
+def _most(seen: Observed) -> tuple[float, float] | None:
+    """(mean drafts of a round, those of the request with most) where the engine chooses their number in each round."""
+    rows = [r for r in drafted_rows(seen.good) if r.get("drafts_vary") and r.get("proposed_drafts") is not None]
+    mean = drafts_a_round(rows)
+    return None if mean is None else (mean, max(r["proposed_drafts"] / r["verify_ct"] for r in rows))
+
+
+def _at_most(asked: int, mean: float, most: float) -> Check:
+    seen = f"{mean:.3g} in the mean round, {most:.3g} in the request with most"
+    note = "" if most <= asked else "more drafts than asked for"
+    where = "our requests: proposed drafts / verify rounds"
+    return Check("draft steps", f"at most {asked}", seen, where, PASS if most <= asked else FAIL, note)
 
 
 def _varied(seen: Observed, asked: str) -> Check:

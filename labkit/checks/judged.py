@@ -9,6 +9,8 @@ from labkit.checks.causes import Benefit
 from labkit.checks.check import Check
 from labkit.checks.checks import of_config
 from labkit.checks.observed import Observed
+from labkit.engines.adapter import options
+from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
 from labkit.measure import estimates, machine
 from labkit.measure.results import Result
@@ -50,6 +52,13 @@ def step(
 
     checks: its configuration checks. ladder: the options with which `labkit ladder` measures both again.
     """
+
+    engine = after.arm.config.engine
+
+    def has(field: str) -> bool:
+        """Whether the engine has this to set; an attached server may."""
+        return engine == "attach" or field in options(engine)
+
     found = estimates.compare(after.used, before.used, seed=before.arm.params.seed)
     kind = causes.DRAFTING if found.accept is not None else expect
     prompts = [{r.get("prompt_sha256") for r in r.used} for r in (after, before)]
@@ -68,10 +77,18 @@ def step(
         sampled=any(r.get("temperature") for r in after.used),
         spread=max(r.estimates.tpot.spread for r in (after, before)),
         disturbed=_disturbed(after, before),
-        gpu=after.arm.config.engine != "pocket",
+        gpu=engine in ("sglang", "attach"),
+        head=has("fp8_lm_head"),
+        moe=has("moe_runner_backend"),
+        draft_layer=_drafts_by_a_layer(after.arm.config),
         checks=[*checks, *named],
         ladder=ladder,
     )
+
+
+def _drafts_by_a_layer(config: EngineConfig) -> bool:
+    spec = config.speculative
+    return spec is None or not (spec.from_text or spec.draft_model_path)
 
 
 def _disturbed(*results: Result) -> bool | None:

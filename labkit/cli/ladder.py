@@ -184,6 +184,12 @@ def lines(arms: list[dict]) -> list[str]:
         f"TPOT, a: measured ({first['repeats']} repeats, {first['count']} requests per arm); "
         "MB/step: derived from the model's config; GB/s, c: derived from both"
     )
+    vary = [f"{r['arm']} {r['drafts_a_round']:.2g}" for r in arms if r["drafts_a_round"] is not None]
+    if vary:
+        out.append(
+            f"this engine chooses in each round how many tokens to draft (on average: {', '.join(vary)}), so a "
+            "and c are means over its rounds"
+        )
     out += [f"warning: {r['arm']}: {w}" for r in arms for w in r["warnings"]]
     for r in arms:
         failed = [c for c in r.get("checks", []) if c["verdict"] == "fail" and not c["name"].startswith("option ")]

@@ -33,6 +33,7 @@ class Dialect:
     counters    cumulative counts of drafting of the whole server, read before and after each request, for engines that
                 report none with the answer; None elsewhere
     counts_experts  whether it has SGLang's routes that count which experts are chosen
+    drafts_vary     whether a round drafts as many tokens as the engine finds worth it, so that rounds differ by nature
     unsaid      what an engine that speaks like this does not report, for people
     """
 
@@ -43,6 +44,7 @@ class Dialect:
     flush: bool = False
     counts_experts: bool = False
     counters: Counters | None = None
+    drafts_vary: bool = False
     unsaid: tuple[str, ...] = ()
 
 
@@ -130,6 +132,7 @@ LLAMACPP = Dialect(
     "/completion",
     _llamacpp_body,
     _llamacpp_reader,
+    drafts_vary=True,
     unsaid=("acceptance by position", "when it waited for a core"),
 )
 
@@ -170,6 +173,7 @@ def openai(
         body,
         _openai_reader,
         counters=counters,
+        drafts_vary=counters is not None,
         unsaid=tuple(unsaid),
     )
 

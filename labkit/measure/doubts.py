@@ -69,6 +69,7 @@ class Asked:
     prompt_tokens   tokens sent, None where nobody here can count them; spare: more that a server may add (BOS, EOS)
     own_count       tokens of the answer's text by the lab's own tokenizer, None without one
     draft_tokens    tokens a round can yield, by the server's description; None where it does not tell
+    drafts_vary     whether the engine chooses anew in each round how many tokens it drafts
     """
 
     output_tokens: int
@@ -77,6 +78,7 @@ class Asked:
     spare: int = 0
     own_count: int | None = None
     draft_tokens: int | None = None
+    drafts_vary: bool = False
 
 
 def of(r: RequestResult, asked: Asked) -> list[Doubt]:
@@ -165,7 +167,7 @@ def _speculation(r: RequestResult, asked: Asked) -> Iterable[Doubt]:
             yield Doubt("speculative counts disagree", "an accept length is told, but no verify rounds")
         return
     steps = steps_of(r.proposed_drafts, rounds)
-    if steps is not None and steps != int(steps):
+    if steps is not None and steps != int(steps) and not asked.drafts_vary:
         yield Doubt("steps vary", f"{r.proposed_drafts} drafts in {rounds} rounds: the steps varied within the request")
     if r.proposed_drafts is not None:
         most = rounds + r.proposed_drafts
@@ -221,6 +223,12 @@ def steps_of(proposed: int | None, rounds: int | None) -> float | None:
     return float(whole) if whole * rounds - proposed < max(whole, 1) else proposed / rounds
 
 
+def fixed_steps(rows: Iterable[Mapping]) -> list[float]:
+    """Distinct draft steps of the rows, in order; without rows whose engine varies them by nature."""
+    told = {steps_of(r.get("proposed_drafts"), r.get("verify_ct")) for r in rows if not r.get("drafts_vary")}
+    return sorted(told - {None})
+
+
 def said(rows: Iterable[Mapping]) -> list[str]:
     """The doubts of the rows that count (status ok), one sentence a kind, and what only shows over several rows."""
     rows = [r for r in rows if r["status"] == "ok"]
@@ -239,7 +247,7 @@ def said(rows: Iterable[Mapping]) -> list[str]:
 
 def _over_rows(rows: list[Mapping]) -> list[str]:
     out = []
-    steps = {steps_of(r.get("proposed_drafts"), r.get("verify_ct")) for r in rows} - {None}
+    steps = set(fixed_steps(rows))
     if len(steps) > 1:
         shown = ", ".join(f"{s:.3g}" for s in sorted(steps))
         out.append(f"draft steps varied between requests ({shown}): one c does not describe this server")

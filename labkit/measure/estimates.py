@@ -49,8 +49,8 @@ class Estimates:
 @dataclass(frozen=True)
 class Comparison:
     """One arm against another. speedup: S. ttft: how many times sooner the first token comes. accept, cost: a and c,
-    None unless this arm drafts and the other one does not; cost None too where draft steps varied between requests,
-    because one c would mix rounds of different lengths."""
+    None unless this arm drafts and the other one does not. cost: of the mean round where the engine chooses anew how
+    many tokens each one drafts; None where steps that should be fixed varied between requests."""
 
     speedup: Interval
     ttft: Interval
@@ -73,8 +73,9 @@ class _Columns:
         self.verify = np.array([float(r["verify_ct"]) for r in self.rows]) if self.drafts else self.tokens
         self.tpot_s = np.array([r["tpot_s"] for r in self.rows])
         self.round_s = self.tpot_s * self.tokens / self.verify
-        steps = {doubts.steps_of(r.get("proposed_drafts"), r["verify_ct"]) for r in self.rows} if self.drafts else ()
-        self.varies = len(set(steps)) > 1  # rounds of several lengths have no median that stands for them
+        # Rounds of several lengths have no median that stands for them: a mean does, where they vary by nature.
+        self.by_nature = self.drafts and any(r.get("drafts_vary") for r in self.rows)
+        self.varies = self.by_nature or (self.drafts and len(doubts.fixed_steps(self.rows)) > 1)
         self.ttft_s = np.array([float(r["ttft_s"]) for r in self.rows])
         self.everything = np.arange(len(self.rows))
 
@@ -82,6 +83,9 @@ class _Columns:
         return np.nansum(stats.take(self.tokens, at), -1) / np.nansum(stats.take(self.verify, at), -1)
 
     def round_time(self, at: np.ndarray) -> np.ndarray:
+        if self.by_nature:
+            spent = np.nansum(stats.take(self.tpot_s * self.tokens, at), -1)
+            return spent / np.nansum(stats.take(self.verify, at), -1)
         return stats.median(stats.take(self.round_s, at))
 
     def tpot(self, at: np.ndarray) -> np.ndarray:
@@ -188,10 +192,14 @@ def compare(
     yields, y = (1.0, 1.0) if varies else (accepts / under.accept(drawn), a / under.accept(under.everything))
     fewer = min(over.repeat, under.repeat, key=lambda repeats: (len(np.unique(repeats)), len(repeats)))
     drafting = over.drafts and not under.drafts
+    if over.by_nature:  # S = a / c, with the mean round
+        round_cost: tuple | None = a * c, accepts * costs
+    else:
+        round_cost = None if varies else (c, costs)
     return Comparison(
         speedup=stats.interval(y / c, yields / costs, fewer),
         ttft=stats.interval(1 / ratio("ttft_s", *every), 1 / ratio("ttft_s", above, drawn), fewer),
-        cost=stats.interval(c, costs, fewer) if drafting and not varies else None,
+        cost=stats.interval(*round_cost, fewer) if drafting and round_cost else None,
         accept=stats.interval(a, accepts, fewer) if drafting else None,
     )
 
@@ -244,6 +252,14 @@ def accept_length(rows: Iterable[Mapping]) -> float | None:
     used = [r for r in rows if r["status"] == "ok" and _number(r.get("verify_ct"))]
     steps = sum(r["verify_ct"] for r in used)
     return sum(r["output_tokens"] - 1 for r in used) / steps if steps else None
+
+
+def drafts_a_round(rows: Iterable[Mapping]) -> float | None:
+    """Mean drafts of a round where the engine chooses their number anew each time; None where it is fixed."""
+    used = [r for r in rows if r["status"] == "ok" and r.get("drafts_vary") and r.get("verify_ct")]
+    used = [r for r in used if r.get("proposed_drafts") is not None]  # 0: nothing found to propose
+    rounds = sum(r["verify_ct"] for r in used)
+    return sum(r["proposed_drafts"] for r in used) / rounds if rounds else None
 
 
 def context(rows: Iterable[Mapping]) -> int:

@@ -17,6 +17,8 @@ def table(arms: Sequence[Arm], rows: Mapping[str, list[dict]], *, seed: int = 0)
     step      how many times faster than that arm, with interval; None on the first
     total     how many times faster than the first arm
     c, S      only with speculation, against the arm before (labkit.measure.estimates); S is the step
+    drafts_a_round  in the mean, where the engine chooses anew in each round how many tokens it drafts; a and c are then
+              means over such rounds
     account   bytes of a plain step and the bandwidth that the TPOT amounts to, where the model's shape is known
     stop      the reason when this arm made TPOT worse; the arms that lead on from it have above_stop true
     """
@@ -37,6 +39,7 @@ def table(arms: Sequence[Arm], rows: Mapping[str, list[dict]], *, seed: int = 0)
         found["step"], found["total"] = (x and x.speedup.as_dict() for x in (step, total))
         drafts = step is not None and step.cost is not None
         found["c"], found["S"] = (step.cost.as_dict(), step.speedup.as_dict()) if drafts else (None, None)
+        found["drafts_a_round"] = estimates.drafts_a_round(mine)
         found["account"] = account(arm.config, mine)
         found["stop"] = _stop(found, before)
         if found["stop"] or found["above_stop"]:

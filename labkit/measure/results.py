@@ -174,8 +174,13 @@ def speedup(fast: Result, slow: Result, *, together: bool | None = None) -> Evid
 
 
 def varies(result: Result) -> bool:
-    """Whether draft steps changed from request to request: then one c does not describe this arm."""
-    return len({doubts.steps_of(r.get("proposed_drafts"), r.get("verify_ct")) for r in result.used}) > 1
+    """Whether draft steps that should be fixed changed from request to request: one c does not describe this arm."""
+    return len(doubts.fixed_steps(result.used)) > 1
+
+
+def drafts_a_round(result: Result) -> float | None:
+    """Mean drafts of a round where the engine chooses their number anew each time; None where it is fixed."""
+    return estimates.drafts_a_round(result.used)
 
 
 def _against(result: Result, base: Result, together: bool | None = None) -> estimates.Comparison:

@@ -164,6 +164,7 @@ def sample(
         "asked_tokens": prompt.max_new_tokens,
         "sent_tokens": None,
         "flush_status": None,
+        "drafts_vary": arm.dialect.drafts_vary,
     }
     result, found, own = client.RequestResult(), [], None
     if arm.prepare is not None:
@@ -189,7 +190,13 @@ def sample(
             )
             own = arm.count_tokens(result.text) if arm.count_tokens is not None and result.text else None
             asked = doubts.Asked(
-                prompt.max_new_tokens, row["fixed_length"], row["sent_tokens"], spare, own, arm.draft_tokens
+                prompt.max_new_tokens,
+                row["fixed_length"],
+                row["sent_tokens"],
+                spare,
+                own,
+                arm.draft_tokens,
+                row["drafts_vary"],
             )
             found = doubts.of(result, asked)
             against = [d.text for d in found if d.refuses]

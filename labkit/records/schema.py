@@ -35,6 +35,7 @@ COLUMNS = {
     "verify_ct": "verify steps",
     "correct_drafts": "drafts accepted",
     "proposed_drafts": "drafts proposed",
+    "drafts_vary": "whether the engine chooses anew in each round how many tokens it drafts",
     "histogram": "verify steps by number of drafts accepted",
     "finish_reason": "length, stop, abort",
     "text_sha256": "digest of the output text (or ids)",

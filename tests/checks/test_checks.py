@@ -318,3 +318,17 @@ def test_an_unknown_server_s_own_word_passes_nothing():
         got = configuration(Observed(info, None, _rows(steps=None, histogram=())), "baseline")
         told = [c for c in got if c.verdict == "pass" and c.where.startswith("/server_info")]
         assert not told and got[0].name == "who is serving" and got[0].verdict == "cannot tell"
+
+
+def test_drafts_that_vary_by_nature_are_held_against_the_most_that_was_asked():
+    from labkit.engines.identify import Identity
+    from labkit.engines.speculative import Speculative
+
+    who = Identity("llamacpp", None, ("/props", "/v1/models"))
+    info = {"engine": "llamacpp", "speculative_algorithm": "ngram-mod"}
+    most = zip(_rows(drafts_vary=True), (1, 3, 5), strict=True)
+    rows = tuple(r | {"proposed_drafts": k * r["verify_ct"]} for r, k in most)
+    for asked, verdict in ((8, "pass"), (4, "fail")):
+        spec = Speculative(algorithm="ngram-mod", steps=asked)
+        got = {c.name: c for c in configuration(Observed(info, None, rows, who=who), "ngram", speculative=spec)}
+        assert got["draft steps"].verdict == verdict, got["draft steps"]

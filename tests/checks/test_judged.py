@@ -69,3 +69,23 @@ def test_candidates_only_where_an_arm_brings_no_gain(tpot, lines):
     assert len(found.lines()) >= lines and bool(found.lines()) == bool(lines)
     if lines:
         assert "another kernel runs" in found.lines()[1] and found.causes[-1].name == "noise"
+
+
+def test_candidates_name_only_what_the_engine_has(tmp_path):
+    """llama.cpp on a CPU: no CUDA graphs, no MoE runner or head to choose; n-gram drafts have no layer to misread."""
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    base = {"engine": "llamacpp", "model": str(tmp_path / "m.gguf")}
+
+    def arm(name, tpot, **more):
+        made = result(name, tpot)
+        config = EngineConfig.from_dict(base | more)
+        return Result(Arm(name, name, config, Params(engine=config)), made.rows, {"engine": "llamacpp"})
+
+    before = arm("before", 0.01)
+    for expect, change in (("same bytes, better kernels", {"threads": 2}), ("fewer bytes", {"kv_cache_dtype": "q8_0"})):
+        said = " ".join(judged.step(arm("after", 0.02, **change), before, expect=expect).lines())
+        assert said and not any(word in said for word in ("CUDA", "16-bit", "experts"))
+    after = arm("ngram", 0.02, speculative={"algorithm": "ngram-mod", "steps": 4})
+    after = Result(after.arm, [r | {"verify_ct": 60} for r in after.rows], after.info)
+    said = " ".join(judged.step(after, before, expect="a > c").lines())
+    assert "costs more than it accepts" in said and not any(word in said for word in ("head", "layer", "CUDA"))

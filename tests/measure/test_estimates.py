@@ -278,3 +278,20 @@ def test_draft_steps_that_vary_have_a_time_per_token_but_no_c():
     # One round that the length limit cut short is no change of steps.
     trimmed = [r | {"proposed_drafts": 3 * r["verify_ct"] - (i % 2)} for i, r in enumerate(varied)]
     assert estimates.compare(trimmed, plain).cost is not None
+
+
+def test_rounds_that_vary_by_nature_have_a_mean_cost():
+    """Drafts from the text, as many as are found: S = a / c with the mean round, and no doubt about the steps."""
+    drafting, plain = [], []
+    for i in range(12):
+        base = {"arm": "x", "status": "ok", "repeat": i // 3, "index": i % 3, "ttft_s": 0.05, "output_tokens": 61}
+        rounds = (60, 30, 12)[i % 3]
+        spec = {"verify_ct": rounds, "proposed_drafts": 5 * (60 - rounds), "drafts_vary": True}
+        drafting.append(base | spec | {"tpot_s": 0.012 * rounds / 60, "error": None, "prompt_sha256": i})
+        plain.append(base | {"verify_ct": None, "tpot_s": 0.01, "error": None, "prompt_sha256": i})
+    found = estimates.compare(drafting, plain)
+    assert found.speedup.value == pytest.approx(found.accept.value / found.cost.value)
+    assert found.accept.value == pytest.approx(180 / 102)
+    summary = estimates.summarise(drafting)
+    assert summary["round_s"]["median"] == pytest.approx(0.012) and not any("steps" in w for w in summary["warnings"])
+    assert estimates.drafts_a_round(drafting) == pytest.approx(5 * 78 / 102) and estimates.drafts_a_round(plain) is None

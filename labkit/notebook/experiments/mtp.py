@@ -14,7 +14,7 @@ from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived
 from labkit.figures import decode, speculation
 from labkit.measure import experts
-from labkit.measure.results import Arm, Result, cost, count, speedup, varies
+from labkit.measure.results import Arm, Result, cost, count, drafts_a_round, speedup, varies
 from labkit.notebook.experiment import LOAD_SETTINGS, Experiment, accepted, present, waiting
 from labkit.notebook.render import Line, span
 from labkit.notebook.settings import Guess, Setting, checked, of_engine
@@ -309,6 +309,12 @@ class Mtp(Experiment):
         ]
         if base is None or not drafted:
             return out
+        vary = [f"{n:.2g} with {r.name}" for r in drafted if (n := drafts_a_round(r)) is not None]
+        if vary:
+            out.append(
+                "This engine chooses in each round how many tokens to draft, up to the setting (on average"
+                f" {', '.join(vary)}): a and c are means over its rounds."
+            )
         for r in drafted:
             gain, c = speedup(r, base), cost(r, base)
             if gain.below(1):
