@@ -67,7 +67,7 @@ def arm(rows: Sequence[Mapping], *, seed: int = 0) -> dict:
     if not timed:
         return out | dict.fromkeys(("tpot_s", "ttft_s", "latency_s", "decode_tok_s", "accept_length"))
     found = estimates.estimate(timed, seed=seed)
-    latency = _spread([r["latency_s"] for r in timed], seed=seed)
+    latency = spread([r["latency_s"] for r in timed], seed=seed)
     lengths = np.array([r["output_tokens"] for r in timed])
     return out | {
         "tpot_s": found.tpot.value,
@@ -169,7 +169,7 @@ def evaluation(rows: Sequence[Mapping], names: Sequence[str], *, margin: float =
         "pairs": pairs,
         "mcnemar": pairs[-1]["mcnemar"] if pairs else None,
         "usable": usable(arms, pairs),
-        "warnings": [f"{name}: {w}" for name in names for w in _warnings(mine[name])] + _ceiling(arms),
+        "warnings": [w for name in names for w in unanswered(name, mine[name])] + _ceiling(arms),
     }
 
 
@@ -211,7 +211,7 @@ def preview(right: int, answered: int) -> str:
     return f"{right} of {answered} right: {share:.1f}%, {width}"
 
 
-def _spread(values: Sequence[float], *, seed: int) -> dict[str, dict]:
+def spread(values: Sequence[float], *, seed: int) -> dict[str, dict]:
     """Mean and percentiles of values [n] with bootstrap intervals over questions."""
     values = np.asarray(values, float)
     clusters = np.arange(len(values))
@@ -222,12 +222,13 @@ def _spread(values: Sequence[float], *, seed: int) -> dict[str, dict]:
     return {name: stats.interval(value, draws, clusters).as_dict() for name, (value, draws) in found.items()}
 
 
-def _warnings(rows: Sequence[Mapping]) -> list[str]:
+def unanswered(name: str, rows: Sequence[Mapping]) -> list[str]:
+    """What became of an arm's questions that have no answer to judge, one sentence for each kind."""
     counts = Counter(outcome(r) for r in rows)
     return [
-        f"{counts[name]} of {len(rows)} questions {name}: left out of the accuracy, not counted as wrong"
-        for name in (answers.TRUNCATED, answers.REFUSED, answers.FAILED)
-        if counts[name]
+        f"{name}: {counts[kind]} of {len(rows)} questions {kind}: left out of the accuracy, not counted as wrong"
+        for kind in (answers.TRUNCATED, answers.REFUSED, answers.FAILED)
+        if counts[kind]
     ]
 
 

@@ -1,23 +1,25 @@
-"""Distinct experts as the engine counts them, where it can: one more request with its recorder on."""
+"""Distinct experts as the engine counts them, where it can: further requests with its recorder on."""
 
 import json
+from collections.abc import Sequence
 
 from labkit.evidence import Evidence, measured
 from labkit.measure import client
 from labkit.workloads import Prompt
 
 
-def count(url: str, prompt: Prompt, *, api_key: str | None = None) -> dict[int, Evidence]:
+def count(url: str, prompts: Sequence[Prompt], *, api_key: str | None = None) -> dict[int, Evidence]:
     """Mean distinct experts in a layer by positions computed together; {} for an engine that does not say.
 
-    Runs one request while the engine records its expert distribution. Raises LabError when the request fails.
+    Runs one request per prompt while the engine records its expert distribution. Raises LabError when one fails.
     """
     status, _ = client.request(url, "POST", "/start_expert_distribution_record", b"{}", api_key=api_key)
     if status != 200:
         return {}
     try:
-        sampling = {**prompt.sampling, "max_new_tokens": prompt.max_new_tokens}
-        client.generate(url, text=prompt.text, input_ids=prompt.input_ids, sampling=sampling, api_key=api_key)
+        for prompt in prompts:
+            sampling = {**prompt.sampling, "max_new_tokens": prompt.max_new_tokens}
+            client.generate(url, text=prompt.text, input_ids=prompt.input_ids, sampling=sampling, api_key=api_key)
         status, body = client.request(url, "POST", "/dump_expert_distribution_record", b"{}", api_key=api_key)
     finally:
         client.request(url, "POST", "/stop_expert_distribution_record", b"{}", api_key=api_key)

@@ -94,24 +94,38 @@ def head_of(config: EngineConfig) -> str | None:
     return "fp32" if config.enable_fp32_lm_head and config.engine == "pocket" else "bf16"
 
 
-def account(config: EngineConfig, *, context: int, model: str, tokens: int = 1) -> "Account":
-    """Bytes of one step under this configuration. tokens: positions that the step computes at once."""
+def account(
+    config: EngineConfig, *, context: int, model: str, tokens: int = 1, distinct: float | None = None
+) -> "Account":
+    """Bytes of one step under this configuration. tokens: positions that the step computes at once. distinct: experts
+    that they use in a layer, where the engine counted them; None: expected for independent choices."""
     from labkit.roofline.account import per_tensor
 
     found = catalog.load_config(model)
-    return per_tensor(found, context=context, head=head_of(config), tokens=tokens, recipe=memory.recipe(found, config))
+    recipe = memory.recipe(found, config)
+    return per_tensor(
+        found, context=context, head=head_of(config), tokens=tokens, recipe=recipe, distinct_experts=distinct
+    )
 
 
 def round_bytes(
-    config: EngineConfig, *, context: int, steps: int, tokens: int, model: str, draft: str | None = None
+    config: EngineConfig,
+    *,
+    context: int,
+    steps: int,
+    tokens: int,
+    model: str,
+    draft: str | None = None,
+    distinct: float | None = None,
 ) -> Evidence:
     """Bytes of one draft-and-verify round: one verify step of `tokens` positions and `steps` draft passes.
 
-    draft: the model that drafts, by the engine's name for it; None: the model's own NEXTN layer.
+    draft: the model that drafts, by the engine's name for it; None: the model's own NEXTN layer. distinct: experts in a
+    layer that a verify step uses, where they were counted.
     """
     from labkit.roofline.account import draft_pass
 
-    verify, each = account(config, context=context, tokens=tokens, model=model), 0.0
+    verify, each = account(config, context=context, tokens=tokens, model=model, distinct=distinct), 0.0
     if steps and draft is not None:
         drafting = config.replace(model=draft)
         each = account(drafting, context=context, model=model_path(drafting)).total_bytes

@@ -72,3 +72,16 @@ def in_turns(blocks: Sequence[Block]) -> list[Block]:
             if b.repeats > half:
                 back.append(Block(b.arms, b.repeats - half, b.first + half, 1))
     return there + back[::-1]
+
+
+def alternate(blocks: Sequence[Block]) -> list[Block]:
+    """Pass 1 of every load, pass 2 of every load, ...: where loads are compared with each other, a drift of the machine
+    then hits all of them alike. Blocks of engines that run one at a time stay as they are: each visit is a start."""
+    if any(b.start is not None for b in blocks):
+        return list(blocks)
+    return [
+        Block(b.arms, 1, b.first + i)
+        for i in range(max((b.repeats for b in blocks), default=0))
+        for b in blocks
+        if i < b.repeats
+    ]

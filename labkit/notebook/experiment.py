@@ -16,6 +16,7 @@ from labkit.fields import Text, check
 from labkit.figures import decode, speculation
 from labkit.measure import machine
 from labkit.measure.foresight import Foreseen
+from labkit.measure.plan import Block
 from labkit.measure.results import Arm, Result
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess, Setting, checked
@@ -30,7 +31,14 @@ WORKLOAD = Setting(
     "load",
     "choice",
     "What the engine is asked to write; acceptance differs by load.",
-    choices=("word-problems", "word-problems-sampled", "repetitive", "code"),
+    choices=(
+        "word-problems",
+        "word-problems-sampled",
+        "word-problems-unseen",
+        "word-problems-unseen-sampled",
+        "repetitive",
+        "code",
+    ),
 )
 OUTPUT = Setting("output_tokens", "output tokens", "int", "Tokens that each request generates.", 16, 1024, 16)
 COUNT = Setting("count", "prompts", "int", "Distinct prompts; every arm and every repeat uses the same ones.", 1, 32)
@@ -114,6 +122,10 @@ class Experiment:
     def sweep(self) -> list[Arm]:
         """What Sweep measures: the whole curve. Empty where there is no sweep."""
         return []
+
+    def order(self, blocks: list[Block]) -> list[Block]:
+        """The blocks of a plan in the order in which they are measured."""
+        return blocks
 
     def after(self, pool) -> None:
         """Whatever is asked of the running engines once a measurement has ended (labkit.measure.pool.Pool)."""

@@ -57,7 +57,7 @@ class Panel:
         return self.experiment.sweep() if sweep else self.experiment.arms()
 
     def blocks(self, *, sweep: bool = False, again: bool = False) -> list[Block]:
-        return self.runner.plan(self.arms(sweep), again=again)
+        return self.experiment.order(self.runner.plan(self.arms(sweep), again=again))
 
     def forecast(self, blocks: list[Block]) -> str:
         """How long a run will take, before it starts."""

@@ -16,6 +16,7 @@ NAMES = (
     "word-problems",
     "word-problems-unseen",
     "word-problems-sampled",
+    "word-problems-unseen-sampled",
     "synthetic",
     "gsm8k",
     "file:PATH",
@@ -59,8 +60,10 @@ def load(
     """`count` distinct prompts of a load.
 
     repetitive, code                   greedy
-    word-problems, -unseen, -sampled   the model's held-out problems: seen templates with new numbers, unseen templates,
-                                       or the seen ones sampled (temperature 1, top_p 0.95, a seed per prompt)
+    word-problems, -unseen             the model's held-out problems: seen templates with new numbers, or templates that
+                                       training never showed; greedy
+    word-problems-sampled, -unseen-sampled
+                                       the same problems sampled (temperature 1, top_p 0.95, a seed per prompt)
     synthetic                          random token ids below the vocabulary size, greedy; needs prompt_tokens
     gsm8k, gsm8k:FOLDER                its test questions with `shots` examples (5, on the pocket model 0), sampled as
                                        published: temperature 0.6, top_p 0.95, top_k 29 (labkit.workloads.gsm8k)
@@ -127,7 +130,7 @@ def _items(name: str, seed: int, tokenizer_path: str | Path | None, shots: int |
         folder = None if own else _folder(tokenizer_path)
         asked = gsm8k.prompts(name[6:] or None, shots=few, seed=seed, folder=folder)
         rows = [(text, expected, gsm8k.SAMPLING) for text, expected in asked]
-    elif name in ("word-problems", "word-problems-unseen", "word-problems-sampled"):
+    elif name.removesuffix("-sampled") in ("word-problems", "word-problems-unseen"):
         rows = _held_out(name, tokenizer_path)
     else:
         raise BadInput("workload", name, "one of " + ", ".join(NAMES))
@@ -139,7 +142,7 @@ def _items(name: str, seed: int, tokenizer_path: str | Path | None, shots: int |
 
 
 def _held_out(name: str, tokenizer_path: str | Path | None) -> list[tuple]:
-    file = "test_unseen.jsonl" if name.endswith("unseen") else "test_seen.jsonl"
+    file = "test_unseen.jsonl" if "unseen" in name else "test_seen.jsonl"
     folder = _folder(tokenizer_path)
     path = folder / file if (folder / file).exists() else POCKET_WEIGHTS / file
     if not path.exists():

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.catalog.config import ModelConfig
-from labkit.evidence import derived, measured, spec
-from labkit.figures import decode, live, runs, speculation
+from labkit.evidence import derived, measured, reported, spec
+from labkit.figures import decode, gains, live, runs, speculation
 from labkit.roofline.account import per_tensor
 
 MS = [measured(v * 1e-3, "s", "here", v * 0.9e-3, v * 1.2e-3) for v in (2.0, 1.5, 1.2)]
@@ -212,6 +212,24 @@ def test_a_board_holds_what_it_shows_and_sends_plotly_only_when_asked():
 )
 def test_empty_figures_still_say_something(figure):
     assert figure.layout.meta["alt"] and figure.layout.title.text
+
+
+def test_a_lost_gain_ends_where_its_factors_lead():
+    whole = [measured(v, "1", "here") for v in (2.2, 1.4)]
+    factors = [("a", whole[0] / 3.0), ("c", whole[1] * 0.6)]
+    figure = gains.lost(("timing", whole[0]), factors, ("real", whole[1]))
+    (waterfall,) = [t for t in figure.data if t.type == "waterfall"]
+    last = 2.2 * factors[0][1].value * factors[1][1].value
+    assert sum(waterfall.y[:-1]) == pytest.approx(last) and waterfall.y[-1] == 1.4
+
+
+def test_parts_of_a_gain_stand_side_by_side_for_each_load():
+    here = {"timing": [("b over a", measured(1.9, "1", "here", 1.8, 2.0))]}
+    there = {"elsewhere": [("b over a", reported(2.8, "1", "paper"))]}
+    figure = gains.by_load(here, there, order=["b over a"], guess=("b over a", 1.5))
+    places = [t.x[0] for t in figure.data]
+    assert len(set(places)) == 3 and "elsewhere: b over a 2.8" in figure.layout.meta["alt"]
+    assert {t.name.rpartition(" ")[2] for t in figure.data[:2]} == {"measured", "reported"}
 
 
 def test_a_floor_has_the_interval_of_its_bandwidth():

@@ -290,8 +290,8 @@ def test_experts_are_counted_on_every_engine_that_drafted_and_belong_to_their_lo
     e = make(Mtp, {**parameters, "engine": {"engine": "pocket"}}, **MTP)
     asked = []
 
-    def count(url, prompt, *, api_key=None):
-        asked.append((url, prompt.workload))
+    def count(url, prompts, *, api_key=None):
+        asked.append((url, prompts[0].workload))
         return {1: seen(8, "1", "test"), int(url) + 1: seen(15, "1", "test")}
 
     monkeypatch.setattr(experts, "count", count)
@@ -389,7 +389,7 @@ def test_contexts_double_and_bytes_grow_with_them(parameters):
 
 def test_real_load_lets_the_model_stop_by_itself(parameters):
     e = RealLoad(**{k: v for k, v in parameters.items() if k != "output_tokens"})
-    assert all(a.params.output_tokens is None for a in e.arms())
+    assert all(a.params.output_tokens is None for a in e.arms() if not a.name.endswith(" on timing"))
 
 
 def test_the_account_reads_the_tokenizers_folder_when_the_model_is_a_hub_id(parameters, model):

@@ -23,7 +23,14 @@ CASES = {
     "04_fp8_head": ({}, ["baseline", "kernels", "fp8-head"]),
     "05_mtp": ({"longest": 2, "steps": 2, "workload": "repetitive"}, ["plain", "mtp 1/1/2", "mtp 2/1/3"]),
     "06_silent_fallback": ({"workload": "repetitive"}, ["fp8-head", "mtp", "broken-head"]),
-    "07_real_load": ({}, ["baseline", "mtp"]),
+    "07_real_load": (
+        {"questions": 0, "timing_tokens": 32},
+        [
+            f"{arm} on {load}"
+            for load in ("timing", "real", "greedy", "sampled as greedy")
+            for arm in ("baseline", "fp8-head", "mtp")
+        ],
+    ),
     "08_long_context": (
         {"max_context": 2048, "workload": "synthetic", "count": 1, "output_tokens": 48},
         ["plain at 1K", "mtp at 1K", "plain at 2K", "mtp at 2K"],
@@ -72,7 +79,8 @@ def check(name, document, tmp_path):
     same: dict[str, list[list[str]]] = {}
     for arm in arms:  # arms of one load got the same prompts
         asked = [r["prompt_sha256"] for r in sorted(run.arm(arm), key=lambda r: (r["repeat"], r["index"]))]
-        same.setdefault(arm.rpartition(" at ")[2] if " at " in arm else "", []).append(asked[-2 * count :])
+        load = next((arm.partition(word)[2] for word in (" at ", " on ") if word in arm), "")
+        same.setdefault(load, []).append(asked[-2 * count :])
     assert all(a == group[0] for group in same.values() for a in group)
     nb = nbformat.read(outcome["path"], as_version=4)
     outputs = [o for c in nb.cells for o in c.get("outputs", [])]

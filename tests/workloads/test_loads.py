@@ -8,7 +8,14 @@ from labkit.errors import BadInput
 from labkit.workloads import Prompt, load
 from labkit.workloads.loads import POCKET_WEIGHTS, _tokenizer, counter
 
-TEXTS = ["repetitive", "code", "word-problems", "word-problems-unseen", "word-problems-sampled"]
+TEXTS = [
+    "repetitive",
+    "code",
+    "word-problems",
+    "word-problems-unseen",
+    "word-problems-sampled",
+    "word-problems-unseen-sampled",
+]
 
 
 @pytest.mark.parametrize("name", TEXTS)

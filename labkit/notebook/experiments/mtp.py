@@ -154,7 +154,7 @@ class Mtp(Experiment):
             engine = pool.get(arm.config)
             counts = engine is not None and engine.dialect.counts_experts
             if counts and arm.config.speculative.draft_tokens not in self.counted:
-                found = experts.count(engine.url, prompts_of(arm.params)[0], api_key=engine.api_key)
+                found = experts.count(engine.url, prompts_of(arm.params)[:1], api_key=engine.api_key)
                 self.counted.update(found)
 
     def extra(self) -> dict:
