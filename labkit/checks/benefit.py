@@ -24,6 +24,9 @@ SIDE = 4  # requests on either side of such a point; fewer may be a pause
 QUIET = 3.5  # times the scatter within both sides that the step must be
 EXPLAINS = 0.5  # share of the scatter that may be left once such a step is taken out
 ALIKE_LEAST = 48  # tokens from which equal answers are no accident of a shared beginning
+NO_INTERVAL = "fewer than three repeats give no interval"
+NO_OVERLAP = "every request of one side was faster than every one of the other"
+_VERDICTS = {True: PASS, False: FAIL, None: UNKNOWN}
 
 
 @dataclass(frozen=True)
@@ -75,20 +78,21 @@ def step(before: Side, after: Side, *, seed: int = 0) -> list[Check]:
     """One arm against the one before it: the same prompts, measured in turns, faster by its whole interval; a > c."""
     out = paired(before, after)
     found = estimates.compare(after.good, before.good, seed=seed)
-    out.append(_faster(f"{after.name} against {before.name}", found.speedup))
+    out.append(_faster(f"{after.name} against {before.name}", found))
     if found.accept is not None:
         out.append(_pays(before, after, found))
     return out
 
 
-def _faster(name: str, ratio: estimates.Interval) -> Check:
-    seen, where = f"x{_span(ratio)}", "TPOT before / after, same prompts"
-    if ratio.low is None:
-        note = "fewer than three repeats give no interval"
-        return Check(name, "faster", seen, where, UNKNOWN, note)
-    verdict = PASS if ratio.low > 1 else FAIL if ratio.high < 1 else UNKNOWN
-    note = {PASS: "", FAIL: "a loss: stop here for this load", UNKNOWN: "no difference shown: the interval holds 1"}
-    return Check(name, "faster", seen, where, verdict, note[verdict])
+def _faster(name: str, found: estimates.Comparison) -> Check:
+    seen, where = f"x{_span(found.speedup)}", "TPOT before / after, same prompts"
+    verdict = _VERDICTS[found.faster]
+    notes = ["a loss: stop here for this load"] if verdict == FAIL else []
+    if found.speedup.low is None:
+        notes.append(NO_INTERVAL + (f", but {NO_OVERLAP}" if found.apart else ""))
+    elif verdict == UNKNOWN:
+        notes.append("no difference shown: the interval holds 1")
+    return Check(name, "faster", seen, where, verdict, "; ".join(notes))
 
 
 def _pays(before: Side, after: Side, found: estimates.Comparison) -> Check:
@@ -99,17 +103,16 @@ def _pays(before: Side, after: Side, found: estimates.Comparison) -> Check:
         shown = ", ".join(f"{s:.3g}" for s in ran)
         note = "one c would mix rounds of different lengths"
         return Check(name, asked, f"{a}; draft steps varied ({shown}), so no c", where, UNKNOWN, note)
-    shown, s = f"{a}, c = {_span(found.cost)}", found.speedup
-    if s.low is None:
-        return Check(name, asked, shown, where, UNKNOWN, "fewer than three repeats give no interval")
-    verdict = PASS if s.low > 1 else FAIL if s.high < 1 else UNKNOWN
+    shown, verdict = f"{a}, c = {_span(found.cost)}", _VERDICTS[found.faster]
     note = "a round costs more plain steps than it yields tokens" if verdict == FAIL else ""
+    if verdict == UNKNOWN and found.speedup.low is None:
+        note = NO_INTERVAL
     return Check(name, asked, shown, where, verdict, note)
 
 
 def _all_on(first: Side, last: Side, everything: Side, seed: int) -> Check:
     """All options on against those without drafting: the published ladder's own test of its last step."""
-    found = estimates.compare(everything.good, last.good, seed=seed).speedup
+    found = estimates.compare(everything.good, last.good, seed=seed)
     total = estimates.compare(everything.good, first.good, seed=seed).speedup
     line = _faster(f"all on ({everything.name}) against without drafting ({last.name})", found)
     seen = f"{line.seen}; x{_span(total)} against {first.name}"

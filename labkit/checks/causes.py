@@ -4,12 +4,16 @@ A candidate is supported (the evidence fits it), open (nothing tells) or exclude
 a supported one is a candidate: other causes may look the same, and the experiment beside it is what would tell.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
+from labkit.checks.benefit import NO_INTERVAL, NO_OVERLAP
 from labkit.checks.check import FAIL, PASS, Check
 from labkit.measure.estimates import NOTHING_ACCEPTED
 
+TOO_FEW = "too few repeats to tell"
+_SCATTER = 3.0  # times the spread between repeats that an effect must be before noise is excluded as its cause
 # What an arm changes; the ladder's own words for what it expects are taken too.
 DRAFTING, KERNELS, BYTES = "drafting", "kernels", "bytes"
 _KINDS = {"mtp": DRAFTING, "a > c": DRAFTING, "kernels": KERNELS, "same bytes, better kernels": KERNELS}
@@ -40,26 +44,34 @@ class Cause:
 
 @dataclass(frozen=True)
 class Benefit:
-    """A benefit check at equal load: did the step make TPOT smaller? low, high: interval of the ratio before/after."""
+    """A benefit check at equal load: did the step make TPOT smaller? low, high: interval of the ratio before/after.
+
+    apart: no request of one side was as fast as any of the other (labkit.measure.estimates.Comparison).
+    """
 
     step: str
     ratio: float
     low: float | None
     high: float | None
     causes: tuple[Cause, ...] = field(default=())
+    apart: bool = False
 
     @property
     def verdict(self) -> str:
-        """gain, loss or no difference shown: whole interval above, below or across 1 (or no interval at all)."""
+        """gain, loss or no difference shown: whole interval above, below or across 1. Without an interval a gain or
+        loss takes requests that do not overlap; anything else is too few repeats to tell, never "no difference"."""
         if self.low is None or self.high is None:
-            return "no difference shown"
+            return TOO_FEW if not self.apart else "gain" if self.ratio > 1 else "loss"
         return "gain" if self.low > 1 else "loss" if self.high < 1 else "no difference shown"
 
     def lines(self) -> list[str]:
-        """The candidates as sentences for a terminal, a notebook or a report; [] for a gain."""
+        """The candidates as sentences for a terminal, a notebook or a report; [] for a gain with its interval."""
+        shown = f"{self.step}: x{self.ratio:.2f}, {self.verdict}"
+        if self.low is None and self.apart:
+            shown += f" ({NO_INTERVAL}, but {NO_OVERLAP})"
         if not self.causes:
-            return []
-        head = f"{self.step}: {self.verdict}; candidate causes, none proved by this alone:"
+            return [] if self.low is not None else [shown]
+        head = f"{shown}; candidate causes, none proved by this alone:"
         return [head, *(f"  {i}. {c.line()}" for i, c in enumerate(self.causes, 1))]
 
     def as_dict(self) -> dict:
@@ -80,6 +92,7 @@ def judge(
     same_prompts: bool = True,
     sampled: bool = False,
     spread: float = 0.0,
+    apart: bool = False,
     backend_seen: bool | None = None,
     head_seen: bool | None = None,
     graphs: bool | None = None,
@@ -97,13 +110,13 @@ def judge(
     kind: what the step changes (DRAFTING, KERNELS, BYTES or a ladder's word for what an arm expects; default by the
     step's name). accept and c concern drafting. module_shared, backend_seen, head_seen, graphs: what the configuration
     checks found (None: unknown); `checks` are read for them where they are not given. spread: largest relative
-    difference between repeats of either arm. disturbed: whether the engine's thread had to wait for a core. gpu:
-    whether the engine could run CUDA graphs at all. head, moe: whether the step is about the LM head's format, or about
-    MoE kernels. draft_layer: whether drafts come from a layer of the model, which can be misread. where: how the
-    commands reach the server; ladder: options with which `labkit ladder` measures the arms again (None: `labkit bench`
-    measures the server).
+    difference between repeats of either arm, 0 for a single one. apart: as in Benefit. disturbed: whether the engine's
+    thread had to wait for a core. gpu: whether the engine could run CUDA graphs at all. head, moe: whether the step is
+    about the LM head's format, or about MoE kernels. draft_layer: whether drafts come from a layer of the model, which
+    can be misread. where: how the commands reach the server; ladder: options with which `labkit ladder` measures the
+    arms again (None: `labkit bench` measures the server).
     """
-    plain = Benefit(step, ratio, low, high)
+    plain = Benefit(step, ratio, low, high, (), apart)
     if plain.verdict == "gain":
         return plain
     told = {check.name: check.verdict for check in checks}
@@ -114,6 +127,8 @@ def judge(
     kind = _KINDS.get(kind or step, kind or step)
     again = f"labkit bench {where}" if ladder is None else f"labkit ladder {ladder}".strip()
     causes: list[Cause] = []
+    if plain.verdict == TOO_FEW and ratio > 1:
+        kind, gpu = None, False  # nothing speaks for a fault yet: what is missing is repeats
     if kind == DRAFTING:
         dead = told.get("later draft positions") == FAIL
         if draft_layer:
@@ -124,10 +139,14 @@ def judge(
         causes.append(_kernels(backend_seen, where))
     if kind == BYTES and head:
         causes.append(_head(head_seen, where))
-    causes += _common(ratio, same_prompts, spread, disturbed, again)
+    causes.append(_load(same_prompts))
+    causes.append(_noise(plain, spread, again))
+    causes.append(_cores(disturbed, again))
+    if plain.verdict != TOO_FEW or ratio <= 1:
+        causes.append(_NOT_BYTES)
     if gpu:
         causes.append(_eager(graphs, where))
-    return Benefit(step, ratio, low, high, _ranked(causes))
+    return Benefit(step, ratio, low, high, _ranked(causes), apart)
 
 
 def of_checks(checks: Sequence[Check], *, sampled: bool = False, where: str = "--url <URL>") -> tuple[Cause, ...]:
@@ -180,37 +199,48 @@ def _eager(graphs: bool | None, where: str) -> Cause:
     )
 
 
-def _common(ratio: float, same_prompts: bool, spread: float, disturbed: bool | None, again: str) -> list[Cause]:
-    return [
-        Cause(
-            "not the same load",
-            "prompts or lengths differ between the arms",
-            "prompt digests of the two arms",
-            not same_prompts,
-            "labkit compare <RUN_A> <RUN_B>",
-        ),
-        Cause(
-            "noise",
-            f"repeats differ by {spread:.0%}",
-            "more repeats, arms interleaved, servers started again",
-            spread > abs(ratio - 1) if spread else None,
-            f"{again} --repeats 10",
-        ),
-        Cause(
-            "something else used the cores",
-            "the engine's thread had to wait for one" if disturbed else "a wait for a core counts as decode time",
-            "the same again on a quiet machine",
-            disturbed,
-            again,
-        ),
-        Cause(
-            "bytes do not bind here",
-            "launches, small kernels and the CPU can take longer than the bytes",
-            "how far a step is above its byte floor; the share of idle time in a profile",
-            None,
-            "labkit bytes --model <MODEL> --machine <MACHINE> --context <N>",
-        ),
-    ]
+def _load(same_prompts: bool) -> Cause:
+    return Cause(
+        "not the same load",
+        "prompts or lengths differ between the arms",
+        "prompt digests of the two arms",
+        not same_prompts,
+        "labkit compare <RUN_A> <RUN_B>",
+    )
+
+
+def _noise(found: Benefit, spread: float, again: str) -> Cause:
+    """Excluded only for an effect that is shown and well beyond what repeats differ by."""
+    effect = abs(math.log(found.ratio)) if found.ratio > 0 else math.inf
+    scatter = math.log1p(spread)
+    shown = found.verdict in ("gain", "loss")
+    fits = True if scatter >= effect else False if shown and scatter and effect > _SCATTER * scatter else None
+    return Cause(
+        "noise",
+        f"repeats differ by {spread:.1%}" if spread else "how far repeats differ is not known from one",
+        "more repeats, arms interleaved, servers started again",
+        fits if spread else None,
+        f"{again} --repeats 10",
+    )
+
+
+def _cores(disturbed: bool | None, again: str) -> Cause:
+    return Cause(
+        "something else used the cores",
+        "the engine's thread had to wait for one" if disturbed else "a wait for a core counts as decode time",
+        "the same again on a quiet machine",
+        disturbed,
+        again,
+    )
+
+
+_NOT_BYTES = Cause(
+    "bytes do not bind here",
+    "launches, small kernels and the CPU can take longer than the bytes",
+    "how far a step is above its byte floor; the share of idle time in a profile",
+    None,
+    "labkit bytes --model <MODEL> --machine <MACHINE> --context <N>",
+)
 
 
 def _layer(accept, fp8_head, module_shared, dead, where) -> list[Cause]:

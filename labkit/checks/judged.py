@@ -76,6 +76,7 @@ def step(
         same_prompts=prompts[0] == prompts[1],
         sampled=any(r.get("temperature") for r in after.used),
         spread=max(r.estimates.tpot.spread for r in (after, before)),
+        apart=found.apart,
         disturbed=_disturbed(after, before),
         gpu=engine in ("sglang", "attach"),
         head=has("fp8_lm_head"),

@@ -111,6 +111,7 @@ def _against(url: str, here: str, key: str | None, repeats: int, checks: list["C
         c=step.cost and step.cost.value,
         fp8_head=any(c.name == "FP8 head" and c.verdict == "pass" for c in checks),
         spread=max(estimates.estimate(s.good).tpot.spread for s in sides),
+        apart=step.apart,
         checks=checks,
         where=where,
     )

@@ -26,11 +26,40 @@ def test_a_clear_gain_needs_no_excuse():
         (1.01, 1.1, "gain"),
         (0.9, 0.99, "loss"),
         (0.9, 1.1, "no difference shown"),
-        (None, None, "no difference shown"),
+        (None, None, "too few repeats to tell"),
     ],
 )
 def test_verdict_follows_the_whole_interval(low, high, verdict):
     assert judge("kernels", 1, low, high).verdict == verdict
+
+
+@pytest.mark.parametrize("ratio, verdict", [(1.85, "gain"), (0.6, "loss")])
+def test_without_an_interval_requests_that_do_not_overlap_decide(ratio, verdict):
+    found = judge("mtp", ratio, None, None, accept=3.9, c=2.1, spread=0.16, apart=True)
+    assert found.verdict == verdict and verdict in found.lines()[0] and "no interval" in found.lines()[0]
+    assert bool(found.causes) == (verdict == "loss")
+
+
+def test_too_few_repeats_are_no_ground_to_look_for_faults():
+    found = judge("mtp", 1.85, None, None, accept=3.9, c=2.1, spread=0.16, fp8_head=True)
+    assert found.verdict == causes.TOO_FEW and "noise" not in _excluded(found)
+    assert {c.name for c in found.causes} == {"noise", "not the same load", "something else used the cores"}
+    assert "the draft layer is misread" in [c.name for c in judge("mtp", 0.8, None, None, accept=1.0, c=2.1).causes]
+
+
+@pytest.mark.parametrize(
+    "ratio, low, high, spread, noise",
+    [
+        (0.5, 0.48, 0.52, 0.02, False),  # a loss far beyond what repeats differ by
+        (0.85, 0.8, 0.9, 0.16, None),  # shown, but repeats differ by as much
+        (0.98, 0.9, 1.1, 0.01, None),  # not shown: nothing is excluded
+        (0.98, 0.9, 1.1, 0.08, True),
+        (0.5, None, None, 0.0, None),  # one repeat has no spread
+    ],
+)
+def test_noise_is_excluded_only_by_an_effect_that_is_shown_and_large(ratio, low, high, spread, noise):
+    found = judge("kernels", ratio, low, high, spread=spread)
+    assert next(c for c in found.causes if c.name == "noise").supported is noise
 
 
 def test_accepting_nothing_with_an_fp8_head_has_several_candidates_until_the_log_decides():

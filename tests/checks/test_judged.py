@@ -2,7 +2,7 @@
 
 import pytest
 
-from labkit.checks import judged
+from labkit.checks import benefit, judged
 from labkit.engines.config import EngineConfig
 from labkit.measure.results import Arm, Result
 from labkit.params import Params
@@ -68,6 +68,7 @@ def test_candidates_only_where_an_arm_brings_no_gain(tpot, lines):
     found = judged.step(result("after", tpot), result("before", 0.01), expect="same bytes, better kernels", ladder="")
     assert len(found.lines()) >= lines and bool(found.lines()) == bool(lines)
     if lines:
+<<<<<<< HEAD
         assert "another kernel runs" in found.lines()[1] and found.causes[-1].name == "noise"
 
 
@@ -89,3 +90,31 @@ def test_candidates_name_only_what_the_engine_has(tmp_path):
     after = Result(after.arm, [r | {"verify_ct": 60} for r in after.rows], after.info)
     said = " ".join(judged.step(after, before, expect="a > c").lines())
     assert "costs more than it accepts" in said and not any(word in said for word in ("head", "layer", "CUDA"))
+=======
+        assert (
+            "another kernel runs" in found.lines()[1] and found.causes[-1].name == "noise"
+        )  # a loss of 50% at 1% between repeats
+
+
+def few(name, *times, verify=None):
+    """Requests in two repeats."""
+    rows = result(name, 1.0).rows[: len(times)]
+    half = max(1, len(times) // 2)
+    made = [
+        {**r, "tpot_s": t, "repeat": i // half, "index": i % half, "prompt_sha256": f"p{i % half}", "verify_ct": verify}
+        for i, (r, t) in enumerate(zip(rows, times, strict=True))
+    ]
+    return result(name, 1.0, rows=made)
+
+
+def test_a_large_effect_of_few_requests_is_never_called_no_difference():
+    plain = few("plain", 0.0040, 0.0041, 0.0046, 0.0047)
+    found = judged.step(few("mtp", 0.0021, 0.0022, 0.0025, 0.0024, verify=20), plain, expect="a > c", ladder="")
+    assert found.low is None and found.verdict == "gain" and found.causes == () and len(found.lines()) == 1
+    checks = {c.name: c for c in benefit.step(judged.side(plain), judged.side(few("x", 0.002, 0.002, 0.003, 0.003)))}
+    assert checks["x against plain"].verdict == "pass" and benefit.NO_OVERLAP in checks["x against plain"].note
+    overlapping = judged.step(few("x", 0.002, 0.002, 0.003, 0.0042), plain, expect="fewer bytes", ladder="")
+    assert overlapping.verdict == "too few repeats to tell"
+    two = judged.step(few("x", 0.002, 0.002), few("plain", 0.004, 0.004), expect="fewer bytes", ladder="")
+    assert two.verdict == "too few repeats to tell"  # of two and two requests, one order in three has no overlap
+>>>>>>> 387a2aa (A large effect of few requests is never called no difference: requests that do not overlap decide where repeats are too few for an interval, and noise is excluded only by an effect far beyond it)

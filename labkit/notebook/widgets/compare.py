@@ -34,7 +34,8 @@ def compare(now: dict[str, Result], then: dict[str, Result]) -> list[render.Line
         else:
             change: Evidence = speedup(old, new, together=False)
             differ = change.above(1) or change.below(1)
-            lines.append((f"{name}, TPOT now / earlier", change, "they differ" if differ else "no difference shown"))
+            shown = "they differ" if differ else "no difference shown" if change.low else "too few repeats to tell"
+            lines.append((f"{name}, TPOT now / earlier", change, shown))
     return lines
 
 
