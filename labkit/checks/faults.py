@@ -294,7 +294,7 @@ FAULTS: tuple[Fault, ...] = (
         ("no drafting",),
         lambda g: checked(told(drafting(g), moe_runner_backend="flashinfer_mxfp4"), "baseline"),
     ),
-    Fault("an engine that nobody knows", ("who is serving",), _unknown),
+    Fault("an engine that nobody knows", ("who is serving", "not measured"), _unknown),
     Fault(
         "drafting that costs more than it yields",
         ("a against c",),

@@ -50,14 +50,9 @@ class Estimates:
 @dataclass(frozen=True)
 class Comparison:
     """One arm against another. speedup: S. ttft: how many times sooner the first token comes. accept, cost: a and c,
-<<<<<<< HEAD
     None unless this arm drafts and the other one does not. cost: of the mean round where the engine chooses anew how
-    many tokens each one drafts; None where steps that should be fixed varied between requests."""
-=======
-    None unless this arm drafts and the other one does not; cost None too where draft steps varied between requests,
-    because one c would mix rounds of different lengths. apart: every request of one arm took less time per token than
-    every one of the other, APART_LEAST or more on either side."""
->>>>>>> 387a2aa (A large effect of few requests is never called no difference: requests that do not overlap decide where repeats are too few for an interval, and noise is excluded only by an effect far beyond it)
+    many tokens each one drafts; None where steps that should be fixed varied between requests. apart: every request of
+    one arm took less time per token than every one of the other, APART_LEAST or more on either side."""
 
     speedup: Interval
     ttft: Interval

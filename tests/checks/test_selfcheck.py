@@ -9,7 +9,7 @@ from labkit.checks.selfcheck import Case
 from labkit.cli import selfcheck as cli
 from labkit.engines import ladder
 from labkit.engines.config import EngineConfig
-from labkit.errors import BadInput
+from labkit.errors import BadInput, LabError
 from labkit.pocket.options import FAULTS
 
 
@@ -85,6 +85,19 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path, monkeypatch):
     cases = selfcheck.run(kept=kept, keep=keep)
     assert ran == [0, 2] and [c.turn for c in cases] == [0, 1, 2]
     assert sorted(c.turn for c in cli._file(file)[0]) == [0, 1, 2]
+
+
+def test_a_server_that_cannot_be_measured_ends_one_run_and_not_all(monkeypatch):
+    def refuse():
+        raise LabError("no engine that the lab knows")
+
+    def planned(full, seed, folder):
+        yield selfcheck._Planned("clean", None, 0, (), refuse)
+        yield selfcheck._Planned("an engine that nobody knows", "x", 0, (selfcheck.REFUSED,), refuse)
+        yield selfcheck._Planned("another", "y", 0, ("drafting",), refuse)
+
+    monkeypatch.setattr(selfcheck, "_plan", planned)
+    assert [c.right for c in selfcheck.run()] == [False, True, False]
 
 
 def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path):
