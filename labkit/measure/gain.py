@@ -83,12 +83,12 @@ def one_size(result: Result) -> bool:
 
 def split(fast: Result, slow: Result, *, model: str) -> Split | None:
     """The gain of `fast` over `slow`, split by the per-tensor account; None where draft steps vary, so that a round has
-    no one size.
+    no one size, and where `slow` drafts already.
 
-    slow is an arm without drafting. Where fast drafts, a token costs the bytes of a round over a, and the bandwidth is
+    Where fast drafts, a token costs the bytes of a round over a, and the bandwidth is
     the bytes of a round over its time: a is in the first factor alone, and c, from times, in the second alone.
     """
-    if not one_size(fast):
+    if not one_size(fast) or slow.accept is not None:
         return None
     moved = pass_bytes(fast.arm.config, context=fast.context, model=model)
     ratio = moved / pass_bytes(slow.arm.config, context=slow.context, model=model)

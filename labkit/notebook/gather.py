@@ -7,10 +7,12 @@ import plotly.graph_objects as go
 
 from labkit.checks import judged
 from labkit.engines import ladder
-from labkit.errors import LabError
+from labkit.errors import BadInput, LabError
 from labkit.fields import Text, check
-from labkit.figures import decode, runs
+from labkit.figures import decode, gains, runs
 from labkit.figures.show import bundle, follow_theme
+from labkit.measure import gain, machine
+from labkit.measure.gain import Split
 from labkit.measure.results import Result, results_of, speedup
 from labkit.notebook import render
 from labkit.notebook.mode import is_live
@@ -44,22 +46,29 @@ class Gathered:
                 self.ladders.append(arms)
 
     def ladder(self) -> list[tuple[str, Result]]:
-        """The newest result of each arm of a ladder under one load: the load that has most arms, of equals the newest.
-        An arm that is broken on purpose stands on no ladder."""
+        """The newest result of each arm of a ladder under one load: the load that has most arms; of equals one whose
+        arms stand in a single record, then the newest. An arm that is broken on purpose stands on no ladder."""
         order: dict[str, str] = {}  # digest of a configuration -> the arm's name, in the order of the ladders
         for arms in self.ladders:
             for arm in ladder.choose(arms):
                 order.setdefault(arm.config.digest(), arm.name)
-        by_load: dict[str, dict[str, Result]] = {}
-        for _, found in self.records:
+        # By load and record, and by load alone (record None).
+        by_load: dict[tuple[str, int | None], dict[str, Result]] = {}
+        for number, (_, found) in enumerate(self.records):
             for result in found.values():
                 digest = result.arm.config.digest()
                 if digest in order:
-                    by_load.setdefault(json.dumps(result.arm.load), {})[digest] = result
+                    for record in (number, None):
+                        by_load.setdefault((json.dumps(result.arm.load), record), {})[digest] = result
         if not by_load:
             return []
-        best = max(
-            by_load.values(), key=lambda arms: (len(arms), max(r.used[-1]["started_unix"] for r in arms.values()))
+        _, best = max(
+            by_load.items(),
+            key=lambda item: (
+                len(item[1]),
+                item[0][1] is not None,
+                max(r.used[-1]["started_unix"] for r in item[1].values()),
+            ),
         )
         return [(name, best[digest]) for digest, name in order.items() if digest in best]
 
@@ -79,6 +88,28 @@ class Gathered:
             else:
                 line = ("not compared", "no run measured both: the machine may have changed in between")
             out.append((f"ladder: {name} over the arm before", *line))
+        if len(arms) > 1:
+            last = arms[-1][0]
+            out.append((f"ladder: {last} over {arms[0][0]}", speedup(arms[-1][1], arms[0][1]), "all changes together"))
+            split = dict(self.splits()).get(last)
+            if split is not None:
+                out += [
+                    ("  of it, fewer bytes per token", split.fewer_bytes, "by the per-tensor account"),
+                    ("  of it, more bandwidth", split.more_bandwidth, "counted bytes per second, after over before"),
+                ]
+        return out
+
+    def splits(self) -> list[tuple[str, Split]]:
+        """(arm, its gain over the first arm as fewer bytes x more bandwidth); [] where bytes cannot be counted."""
+        arms = self.ladder()
+        out = []
+        for name, r in arms[1:]:
+            try:
+                found = gain.split(r, arms[0][1], model=machine.model_of(r.arm.params))
+            except BadInput:  # a model whose shape is not known here, or a first arm that drafts
+                return []
+            if found is not None:
+                out.append((name, found))
         return out
 
     def steps(self) -> list[tuple[Result, Result, str]]:
@@ -99,7 +130,7 @@ class Gathered:
         return [line for (_, before), (_, after) in pairs for line in judged.step(after, before, ladder="").lines()]
 
     def figures(self) -> list[go.Figure]:
-        arms = self.ladder()
+        arms, splits = self.ladder(), self.splits()
         everything: dict[str, list[dict]] = {}
         for label, found in self.records:
             everything.setdefault(label, []).extend(row for r in found.values() for row in r.rows)
@@ -107,6 +138,11 @@ class Gathered:
             decode.ladder([(n, r.tpot) for n, r in arms])
             if arms
             else decode.waiting("The ladder", why="No arm of a ladder measured."),
+            gains.splits([(f"{n} over {arms[0][0]}", s.fewer_bytes, s.more_bandwidth) for n, s in splits])
+            if splits
+            else decode.waiting(
+                "Each gain: fewer bytes x more bandwidth", why="No two arms of a ladder whose bytes can be counted."
+            ),
             runs.run_order(everything) if everything else decode.waiting("All requests", why="No record found."),
         ]
 

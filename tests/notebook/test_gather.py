@@ -1,0 +1,60 @@
+"""09: all rungs on one load lead, with what each gain is made of."""
+
+import pytest
+from conftest_panels import result
+
+from labkit.measure.results import Arm
+from labkit.notebook.gather import Gathered
+from labkit.params import load_params
+
+RUNGS = {"baseline": (2.4e-3, None), "kernels": (2.1e-3, None), "fp8-head": (1.9e-3, None), "mtp": (1.0e-3, 3.9)}
+
+
+@pytest.fixture
+def lab(model, tmp_path):
+    """Records of a run: three rungs, then two of them again under another load, then all four of the first load."""
+    params = load_params({"engine": {"engine": "pocket", "model": model}, "workload": "repetitive", "count": 2})
+    arms = {a.name: a for a in params.ladder()}
+
+    def record(names, start, scale=1.0, **load):
+        own = params.replace(**load)
+        out = {}
+        for i, name in enumerate(names):
+            time, accept = RUNGS[name]
+            out[name] = result(Arm.of(arms[name], own), scale * time, accept=accept, start=start + 0.1 * i)
+        return out
+
+    gathered = Gathered(out_dir=str(tmp_path / "nothing"), live=False)
+    gathered.records = [
+        ("all", record(RUNGS, 1000.0)),
+        ("other load", record(["fp8-head", "mtp"], 2000.0, workload="code")),
+        ("later", record(["baseline", "kernels", "fp8-head"], 3000.0, scale=1.5)),
+    ]
+    gathered.ladders = [list(arms.values())] * 3
+    return gathered
+
+
+def test_all_rungs_of_one_record_lead(lab):
+    found = lab.ladder()
+    assert [name for name, _ in found] == list(RUNGS)
+    assert all(r.used[0]["started_unix"] < 2000 for _, r in found)  # not mixed with the slower, later ones
+    ladder, splits, _ = lab.figures()
+    assert len(next(t for t in ladder.data if t.type == "waterfall").x) == 4
+    assert all(f"{name} over baseline" in splits.layout.meta["alt"] for name in list(RUNGS)[1:])
+
+
+def test_each_gain_in_two_factors(lab):
+    first, results = lab.ladder()[0][1], dict(lab.ladder())
+    splits = dict(lab.splits())
+    for name, split in splits.items():
+        gain = first.tpot.value / results[name].tpot.value
+        assert split.fewer_bytes.value * split.more_bandwidth.value == pytest.approx(gain, rel=0.01), name
+    assert splits["kernels"].fewer_bytes.value == pytest.approx(1.0)  # the same bytes, faster
+    assert splits["mtp"].fewer_bytes.value > splits["fp8-head"].fewer_bytes.value > 1
+    lines = {what: value for what, value, _ in lab.lines()}
+    assert lines["ladder: mtp over baseline"].value == pytest.approx(2.4, rel=0.03)
+
+
+def test_without_a_record_both_figures_say_so(tmp_path):
+    empty = Gathered(out_dir=str(tmp_path), live=False)
+    assert empty.splits() == [] and len(empty.figures()) == 3
