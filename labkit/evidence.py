@@ -188,6 +188,16 @@ class Evidence:
             raise BadInput("evidence", d, f"the keys that as_dict writes ({e})") from None
 
 
+Number = float | Evidence  # formulas that only multiply and divide take either
+
+
+def positive(**values: Number) -> None:
+    """Raises BadInput naming the first of these that is not above zero."""
+    for name, value in values.items():
+        if not (value.value if isinstance(value, Evidence) else value) > 0:
+            raise BadInput(name, value, "a positive number")
+
+
 def reported(value: float, unit: str, source: str) -> Evidence:
     """A measurement published by someone else; nobody here repeated it."""
     return Evidence(value, unit, Tier.REPORTED, source)

@@ -8,8 +8,8 @@ import pytest
 from labkit import catalog
 from labkit.engines.sglang import launch, preflight
 from labkit.params import load_params
-from labkit.roofline.account import checkpoint_bytes
 from labkit.roofline.quantization import recipe_of
+from labkit.roofline.sizes import checkpoint_bytes
 
 FOLDER = Path(__file__).parents[1] / "params" / "recipes"
 RECIPES = sorted(FOLDER.glob("*.yaml"), key=lambda p: p.name)

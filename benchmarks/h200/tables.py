@@ -21,7 +21,7 @@ from labkit.evidence import Evidence, measured
 from labkit.measure import estimates, machine
 from labkit.measure.results import Result, cost, results_of, speedup
 from labkit.records import Run, read_run
-from labkit.roofline.account import simple
+from labkit.roofline.simple import simple
 
 RUNGS = ("baseline", "kernels", "fp8-head")
 _HEAD_CHECK = r"lm_head check: relative error ([\d.]+), top-1 agreement ([\d.]+), M=1 and M=4 same tokens ([\d.]+)"

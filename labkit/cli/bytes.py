@@ -52,10 +52,11 @@ def look(args: argparse.Namespace, machine, model: str) -> "Look":
     """All that the command says of one model. Raises BadInput."""
     from labkit import catalog
     from labkit.roofline import stored
-    from labkit.roofline.account import per_tensor, simple
+    from labkit.roofline.account import per_tensor
     from labkit.roofline.capacity import capacity
     from labkit.roofline.predictions import round_bytes
     from labkit.roofline.quantization import recipe_of
+    from labkit.roofline.simple import simple
 
     config, headers = stored.open_model(model, catalog.load_config, read=not args.no_headers)
     recipe, held = stored.recipe_of(config, headers) if headers else (recipe_of(config), None)
@@ -126,7 +127,7 @@ class Look:
         return f"possible: {share:.0%} of the bandwidth"
 
     def document(self) -> dict:
-        from labkit.roofline.account import index_bytes_per_token, kv_bytes_per_token
+        from labkit.roofline.sizes import index_bytes_per_token, kv_bytes_per_token
 
         a, shape, recipe = self.account, self.shape, self.account.recipe
         document = {

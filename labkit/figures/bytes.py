@@ -8,9 +8,10 @@ import plotly.graph_objects as go
 from labkit.evidence import Evidence, Tier
 from labkit.figures.marks import hover
 from labkit.figures.theme import GREEN, INK, SERIES, new, tier_name
-from labkit.roofline.account import Account, Simple, bridge
+from labkit.roofline.account import Account
 from labkit.roofline.capacity import Capacity
 from labkit.roofline.predictions import BatchPoint, Influence, RoundBytes, Split
+from labkit.roofline.simple import Simple, bridge
 
 DERIVED = Tier.DERIVED
 

@@ -147,7 +147,7 @@ def reported(result: str, metric: str) -> Evidence:
 
 def active_parameters(model: str) -> Evidence:
     """Parameters that one token uses, from the model's config (derived)."""
-    from labkit.roofline.account import simple
+    from labkit.roofline.simple import simple
 
     found = catalog.load_config(model)
     value = simple(found).active_parameters

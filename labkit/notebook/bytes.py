@@ -15,7 +15,7 @@ from labkit.measure import machine as machines
 from labkit.notebook import render
 from labkit.notebook.bytes_choice import BATCHES, WINDOWS, Choice
 from labkit.notebook.mode import is_live
-from labkit.roofline.account import Account, checkpoint_bytes, per_tensor, simple
+from labkit.roofline.account import Account, per_tensor
 from labkit.roofline.floors import (
     Work,
     compare_utilisation,
@@ -26,6 +26,8 @@ from labkit.roofline.floors import (
     utilisation,
 )
 from labkit.roofline.predictions import context_crossover, room, sensitivity, split_curve
+from labkit.roofline.simple import simple
+from labkit.roofline.sizes import checkpoint_bytes
 
 Lines = list[render.Line]
 

@@ -6,12 +6,13 @@ from labkit.evidence import Evidence, derived, reported, spec
 from labkit.fields import check, real
 from labkit.measure import machine as machines
 from labkit.notebook.settings import Setting, checked
-from labkit.roofline.account import Account, Simple, per_tensor, simple
+from labkit.roofline.account import Account, per_tensor
 from labkit.roofline.architectures import shape_of, with_top_k
 from labkit.roofline.capacity import Capacity, capacity, largest_batch
 from labkit.roofline.formats import Format
 from labkit.roofline.predictions import BatchPoint, RoundBytes, batch_axis, context_crossover, round_bytes
 from labkit.roofline.quantization import Recipe, recipe_of
+from labkit.roofline.simple import Simple, simple
 
 AS_RELEASED = "as released"
 FORMATS = (AS_RELEASED, "bf16", "fp8-row", "mxfp4", "int4-g32", "int4-g128")

@@ -1,4 +1,4 @@
-"""Bytes that one decode step reads: the simple account and the per-tensor one.
+"""Bytes that one decode step reads, tensor by tensor. The short formula beside it: labkit.roofline.simple.
 
 All bytes are plain numbers (bytes); `Account.evidence` gives the total with its tier. A step at batch size 1 reads
 every dense weight once, the chosen experts once each, one embedding row a position, the KV of the context, and reads
@@ -14,6 +14,7 @@ from labkit.evidence import Evidence, derived, spec
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.formats import Format, Size
 from labkit.roofline.quantization import Recipe, recipe_of
+from labkit.roofline.sizes import cache_bytes
 from labkit.roofline.speculation import expected_distinct_experts
 from labkit.roofline.tensors import Cache, Role, Shape, Tensor
 
@@ -125,53 +126,6 @@ class Account:
         }
 
 
-@dataclass(frozen=True)
-class Simple:
-    """The short formula: active parameters at one width plus the head at its own."""
-
-    active_parameters: float
-    weight_bits: float
-    head_parameters: float
-    head_bits: float
-
-    @property
-    def weight_bytes(self) -> float:
-        return self.active_parameters * self.weight_bits / 8
-
-    @property
-    def head_bytes(self) -> float:
-        return self.head_parameters * self.head_bits / 8
-
-    @property
-    def total_bytes(self) -> float:
-        return self.weight_bytes + self.head_bytes
-
-
-def simple(
-    config: "dict | ModelConfig",
-    head_bits: float = 16,
-    *,
-    active_parameters: float | None = None,
-    weight_bits: float | None = None,
-) -> Simple:
-    """The simple account (facts.md): P_act * b_w / 8 + V * d * b_lm / 8, in bytes.
-
-    P_act comes from the config unless a published figure is given; b_w is the width of the routed experts, or of a
-    dense model's projections, unless given.
-    """
-    shape = shape_of(config)
-    active = shape.active_parameters if active_parameters is None else active_parameters
-    bits = _body_bits(shape, recipe_of(config)) if weight_bits is None else weight_bits
-    for name, value in (("active_parameters", active), ("weight_bits", bits), ("head_bits", head_bits)):
-        if not value > 0:
-            raise BadInput(name, value, "a positive number")
-    return Simple(active, bits, shape.vocab * shape.hidden, head_bits)
-
-
-def _body_bits(shape: Shape, recipe: Recipe) -> float:
-    return (recipe.experts if shape.experts else recipe.dense).bits
-
-
 def per_tensor(
     config: "dict | ModelConfig",
     *,
@@ -238,62 +192,6 @@ def draft_pass(
     tensors = (*shape.nextn, *shared, *((_tied_head(shape),) if shape.tied else ()))
     caches = shape.nextn_caches if own_kv else ()
     return _account(c, shape, recipe, "draft pass", tensors, caches, context, 1, shape.top_k, 0, 0)
-
-
-def checkpoint_bytes(
-    config: "dict | ModelConfig", recipe: Recipe | None = None, nextn: bool = True, absorbed_as_read: bool = False
-) -> float:
-    """Bytes of the whole checkpoint on disk, by the recipe's formats, without towers that a text step does not read.
-
-    absorbed_as_read: MLA's kv_b stored in the format that a step reads instead of the dense one.
-    """
-    shape = shape_of(config)
-    recipe = recipe or recipe_of(config)
-    own = sum(stored_bytes(t, recipe, not absorbed_as_read) for t in shape.tensors)
-    drafts = sum(stored_bytes(t, recipe, not absorbed_as_read) for t in shape.nextn)
-    return own + (drafts * max(1, shape.nextn_layers) if nextn and shape.nextn else 0)
-
-
-def stored_bytes(t: Tensor, recipe: Recipe, on_disk: bool = True) -> float:
-    """Bytes of all copies of a tensor."""
-    each = max(1, t.experts)
-    return sum(layers * each * form.size(t.rows, t.cols).total for form, layers in recipe.formats(t, on_disk))
-
-
-def kv_bytes_per_token(config: "dict | ModelConfig", recipe: Recipe | None = None) -> float:
-    """Bytes that each further token of context adds to the KV cache (before any window is full), an indexer's keys
-    apart (`index_bytes_per_token`)."""
-    shape, recipe = shape_of(config), recipe or recipe_of(config)
-    return sum(_held(c, recipe, 1) for c in shape.caches if c.format is None)
-
-
-def index_bytes_per_token(config: "dict | ModelConfig", recipe: Recipe | None = None) -> float:
-    """Bytes a token of the keys by which sparse attention chooses what it reads; 0 where there is none."""
-    shape, recipe = shape_of(config), recipe or recipe_of(config)
-    return sum(_held(c, recipe, 1) for c in shape.caches if c.format is not None)
-
-
-def held_cache_bytes(config: "dict | ModelConfig", context: int, recipe: Recipe | None = None) -> float:
-    """Bytes of all caches that one sequence of this length must keep in memory (not what a step reads)."""
-    recipe = recipe or recipe_of(config)
-    return sum(_held(c, recipe, context) for c in shape_of(config).caches)
-
-
-def _held(c: Cache, recipe: Recipe, context: int) -> float:
-    return c.values_held(context) * _bytes_per_value(c, recipe)
-
-
-def cache_bytes(c: Cache, recipe: Recipe, context: int) -> float:
-    """Bytes of a cache that one step at this context length reads."""
-    return c.values_read(context) * _bytes_per_value(c, recipe)
-
-
-def _bytes_per_value(c: Cache, recipe: Recipe) -> float:
-    """Bytes of one cached value, a scale for each token's row of a layer included where the format has one."""
-    form = recipe.kv if c.format is None else Format.parse(c.format)
-    if c.format is None:
-        return form.bits / 8 + (form.scale_bytes / form.block_cols if form.block_cols > 1 else 0)
-    return form.size(1, c.values).total / c.values
 
 
 def _prepare(config, context, recipe, head, tokens) -> tuple[ModelConfig, Shape, Recipe]:
@@ -373,31 +271,3 @@ def _read(t: Tensor, form: Format, tokens: int, distinct: float) -> tuple[Size, 
     if t.role is Role.EMBEDDING:
         return form.size(1, t.cols), tokens
     return form.size(t.rows, t.cols), t.read(distinct)
-
-
-def bridge(short: Simple, account: Account) -> list[tuple[str, float]]:
-    """From the simple account's total to the per-tensor one: (what the simple account has wrong, bytes it is off by).
-
-    The parts add up to the difference exactly; where `short` uses other active parameters than the account (a published
-    figure, say), what remains is a line of its own.
-    """
-    width = short.weight_bits / 8
-    head = account.group("head")
-    parts = [("the head, counted twice", -head.parameters * width)]
-    off: dict[str, float] = {}
-    for g in account.groups:
-        if g.name != "head":
-            kind = g.format.partition("-block")[0].upper()
-            same = Format.parse(g.format).bits == short.weight_bits
-            label = f"wider parts among the {kind}" if same else f"{kind} parts, not {short.weight_bits:g}-bit"
-            off[label] = off.get(label, 0.0) + g.payload_bytes - g.parameters * width
-    parts += off.items()
-    parts += [
-        ("head in another format", head.payload_bytes - short.head_bytes),
-        ("block scales and padding", sum(g.scale_bytes + g.padding_bytes for g in account.groups)),
-        ("KV of the context", account.kv_bytes),
-        ("linear-attention state", account.state_bytes + account.convolution_bytes),
-    ]
-    rest = account.total_bytes - short.total_bytes - sum(size for _, size in parts)
-    parts.append(("other active parameters", rest))
-    return [(name, size) for name, size in parts if abs(size) > 1e-6 * account.total_bytes]

@@ -11,9 +11,10 @@ from labkit.catalog import Machine
 from labkit.catalog.config import ModelConfig
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived
-from labkit.roofline.account import checkpoint_bytes, held_cache_bytes, per_tensor
+from labkit.roofline.account import per_tensor
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.quantization import Recipe, recipe_of
+from labkit.roofline.sizes import checkpoint_bytes, held_cache_bytes
 
 GRAPHS = 3e9  # bytes: CUDA context, graphs and workspaces, as seen on an H200 (2.5 to 3 GB)
 USABLE = 0.9  # of a machine whose catalog entry says no more: an assumption, and named as one

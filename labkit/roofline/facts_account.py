@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from labkit import catalog
 from labkit.evidence import Evidence, derived, spec
-from labkit.roofline.account import Account, checkpoint_bytes, per_tensor, simple
+from labkit.roofline.account import Account, per_tensor
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.facts_published import Row
 from labkit.roofline.floors import effective_bandwidth, floor_s, utilisation
 from labkit.roofline.predictions import round_bytes
+from labkit.roofline.simple import simple
+from labkit.roofline.sizes import checkpoint_bytes
 
 LONG = 32768 + 1024  # the middle of the synthetic load's output
 SHORT = 1200

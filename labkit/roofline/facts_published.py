@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from labkit import catalog
 from labkit.evidence import Evidence, apply, spec
-from labkit.roofline.account import kv_bytes_per_token
 from labkit.roofline.floors import effective_bandwidth, intensity, ridge, utilisation
 from labkit.roofline.predictions import latency, next_rung, room, saving, weights_bytes
 from labkit.roofline.proportions import correct_of, mcnemar_exact, paired_difference, wilson
+from labkit.roofline.sizes import kv_bytes_per_token
 from labkit.roofline.speculation import (
     c_at_bandwidth,
     c_from_times,

@@ -6,37 +6,36 @@ Everything is in SI units. An effective bandwidth is an estimate of bytes over a
 from dataclasses import dataclass
 
 from labkit.errors import BadInput
-from labkit.evidence import Evidence
-
-Number = float | Evidence
+from labkit.evidence import Number, positive
 
 
 def floor_s(step_bytes: Number, bandwidth: Number) -> Number:
     """Seconds below which no step can go: bytes over bandwidth (B/s)."""
-    _positive(step_bytes=step_bytes, bandwidth=bandwidth)
+    positive(step_bytes=step_bytes, bandwidth=bandwidth)
     return step_bytes / bandwidth
 
 
 def effective_bandwidth(step_bytes: Number, tpot: Number) -> Number:
     """B_eff = B_step / TPOT, in B/s."""
-    _positive(step_bytes=step_bytes, tpot=tpot)
+    positive(step_bytes=step_bytes, tpot=tpot)
     return step_bytes / tpot
 
 
 def utilisation(step_bytes: Number, tpot: Number, bandwidth: Number) -> Number:
     """U = B_eff / bandwidth. Above 1 means that the account counts bytes that are not read, or a wrong bandwidth."""
-    return effective_bandwidth(step_bytes, tpot) / _checked("bandwidth", bandwidth)
+    positive(bandwidth=bandwidth)
+    return effective_bandwidth(step_bytes, tpot) / bandwidth
 
 
 def intensity(active_parameters: Number, step_bytes: Number, tokens: int = 1) -> Number:
     """FLOP per byte of a step: two FLOP for each active parameter and position."""
-    _positive(active_parameters=active_parameters, step_bytes=step_bytes, tokens=tokens)
+    positive(active_parameters=active_parameters, step_bytes=step_bytes, tokens=tokens)
     return active_parameters * (2 * tokens) / step_bytes
 
 
 def ridge(peak_flops: Number, bandwidth: Number) -> Number:
     """FLOP per byte at which compute and memory take equally long."""
-    _positive(peak_flops=peak_flops, bandwidth=bandwidth)
+    positive(peak_flops=peak_flops, bandwidth=bandwidth)
     return peak_flops / bandwidth
 
 
@@ -60,16 +59,5 @@ def compare_utilisation(first: tuple[Work, float], second: tuple[Work, float]) -
             ", ".join(differing) + " differ",
             "two of the same byte model, model version, precision recipe and load",
         )
-    _positive(first=u, second=v)
+    positive(first=u, second=v)
     return v / u
-
-
-def _checked(name: str, value: Number) -> Number:
-    if not (value.value if isinstance(value, Evidence) else value) > 0:
-        raise BadInput(name, value, "a positive number")
-    return value
-
-
-def _positive(**values: Number) -> None:
-    for name, value in values.items():
-        _checked(name, value)

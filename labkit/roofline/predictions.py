@@ -9,12 +9,11 @@ from math import inf
 
 from labkit.catalog.config import ModelConfig
 from labkit.errors import BadInput
-from labkit.evidence import Evidence
-from labkit.roofline.account import Account, cache_bytes, draft_pass, per_tensor
+from labkit.evidence import Number, positive
+from labkit.roofline.account import Account, draft_pass, per_tensor
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.quantization import Recipe, recipe_of
-
-Number = float | Evidence
+from labkit.roofline.sizes import cache_bytes
 
 
 def next_rung(tpot: Number, bytes_before: Number, bytes_after: Number) -> Number:
@@ -22,13 +21,13 @@ def next_rung(tpot: Number, bytes_before: Number, bytes_after: Number) -> Number
 
     Assumes that the bandwidth reached stays the same.
     """
-    _positive(tpot=tpot, bytes_before=bytes_before, bytes_after=bytes_after)
+    positive(tpot=tpot, bytes_before=bytes_before, bytes_after=bytes_after)
     return tpot * (bytes_after / bytes_before)
 
 
 def saving(tpot: Number, step_bytes: Number, bytes_saved: Number) -> Number:
     """Seconds that leaving out `bytes_saved` saves at the effective bandwidth of a measured step (counterfactual)."""
-    _positive(tpot=tpot, step_bytes=step_bytes)
+    positive(tpot=tpot, step_bytes=step_bytes)
     return bytes_saved / (step_bytes / tpot)
 
 
@@ -49,12 +48,6 @@ class RoundBytes:
     def c(self) -> float:
         """The round's bytes over the plain step's: what c would be if time followed bytes alone."""
         return self.total_bytes / self.plain.total_bytes
-
-    def bytes_per_token(self, a: float) -> float:
-        """Bytes per token at an accept length a."""
-        if not 1 <= a <= self.drafts + 1:
-            raise BadInput("a", a, f"1 to {self.drafts + 1} (drafts + 1)")
-        return self.total_bytes / a
 
 
 def round_bytes(
@@ -102,7 +95,7 @@ def two_factor_split(
     step_bytes: a plain step of the fast configuration; base_bytes: of the base. c is an input here, taken as the ratio
     of bytes: another c gives another split of the same gain, so the split alone proves nothing.
     """
-    _positive(c=c, a=a, step_bytes=step_bytes, base_bytes=base_bytes, tpot=tpot, base_tpot=base_tpot)
+    positive(c=c, a=a, step_bytes=step_bytes, base_bytes=base_bytes, tpot=tpot, base_tpot=base_tpot)
     per_token = c * step_bytes / a
     bandwidth = per_token / tpot
     return Split(c, per_token, base_bytes / per_token, bandwidth, bandwidth / (base_bytes / base_tpot))
@@ -115,7 +108,7 @@ def split_curve(cs: Sequence[float], **known: float) -> list[Split]:
 
 def weights_bytes(total_parameters: Number, bits: float) -> Number:
     """Bytes of all weights at one width: the ideal, without scales, padding, and parts that stay wider."""
-    _positive(total_parameters=total_parameters, bits=bits)
+    positive(total_parameters=total_parameters, bits=bits)
     return total_parameters * (bits / 8)
 
 
@@ -221,7 +214,7 @@ def batch_axis(
 ) -> list[BatchPoint]:
     """Floors of a step for several batch sizes: weights are read once, experts as many as the batch touches (expected,
     independent choices), KV and state once a sequence. bandwidth in B/s, peak_flops in FLOP/s."""
-    _positive(bandwidth=bandwidth)
+    positive(bandwidth=bandwidth)
     active = shape_of(config).active_parameters
     points = []
     for b in batches:
@@ -237,9 +230,3 @@ def batch_axis(
             BatchPoint(b, account.distinct_experts, account.total_bytes, account.total_bytes / bandwidth, compute)
         )
     return points
-
-
-def _positive(**values: Number) -> None:
-    for name, value in values.items():
-        if not (value.value if isinstance(value, Evidence) else value) > 0:
-            raise BadInput(name, value, "a positive number")

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 from labkit import catalog
 from labkit.roofline import floors, predictions, speculation
-from labkit.roofline.account import Account, per_tensor, simple
+from labkit.roofline.account import Account, per_tensor
 from labkit.roofline.predictions import Influence, sensitivity
+from labkit.roofline.simple import simple
 
 CONTEXT = 33792  # tokens: the middle of the synthetic load's output
 

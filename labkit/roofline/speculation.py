@@ -8,9 +8,7 @@ multiply and divide.
 from collections.abc import Sequence
 
 from labkit.errors import BadInput
-from labkit.evidence import Evidence
-
-Number = float | Evidence
+from labkit.evidence import Number, positive
 
 
 def expected_distinct_experts(n: int, k: int, m: int) -> float:
@@ -27,26 +25,26 @@ def expected_distinct_experts(n: int, k: int, m: int) -> float:
 
 def speedup(a: Number, c: Number) -> Number:
     """S = a / c: how many times faster than plain decoding. Above 1 only when a exceeds c."""
-    _positive(a=a, c=c)
+    positive(a=a, c=c)
     return a / c
 
 
 def predicted_tpot(tpot_plain: Number, a: Number, c: Number) -> Number:
     """Seconds a token with speculation: TPOT of the same configuration without it, times c / a."""
-    _positive(tpot_plain=tpot_plain, a=a, c=c)
+    positive(tpot_plain=tpot_plain, a=a, c=c)
     return tpot_plain * c / a
 
 
 def c_from_times(tpot_speculative: Number, a: Number, tpot_plain: Number) -> Number:
     """c by its definition: round time over the plain step of the same configuration, same load, same run."""
-    _positive(tpot_speculative=tpot_speculative, a=a, tpot_plain=tpot_plain)
+    positive(tpot_speculative=tpot_speculative, a=a, tpot_plain=tpot_plain)
     return tpot_speculative * a / tpot_plain
 
 
 def c_at_bandwidth(bandwidth: Number, tpot_speculative: Number, a: Number, step_bytes: Number) -> Number:
     """Plain steps whose bytes an assumed bandwidth moves in one round. Not c: it takes the bandwidth of another
     configuration as if it held here, so it must never be mixed with c_from_times."""
-    _positive(bandwidth=bandwidth, tpot_speculative=tpot_speculative, a=a, step_bytes=step_bytes)
+    positive(bandwidth=bandwidth, tpot_speculative=tpot_speculative, a=a, step_bytes=step_bytes)
     return bandwidth * tpot_speculative * a / step_bytes
 
 
@@ -60,21 +58,6 @@ def accept_length(by_position: Sequence[float]) -> float:
     return 1 + sum(by_position)
 
 
-def accept_length_at(rate: float, drafts: int) -> float:
-    """a when every draft is accepted with the same conditional probability `rate`: 1 + r + ... + r^drafts."""
-    if not 0 <= rate <= 1:
-        raise BadInput("rate", rate, "a probability")
-    if drafts < 1:
-        raise BadInput("drafts", drafts, "at least 1")
-    return accept_length([rate**i for i in range(1, drafts + 1)])
-
-
 def fallback_tpot(tpot_plain: Number, c: Number) -> Number:
     """Seconds a token when every draft is rejected (a = 1): a round costs c plain steps and yields one token."""
     return predicted_tpot(tpot_plain, 1, c)
-
-
-def _positive(**values: Number) -> None:
-    for name, value in values.items():
-        if not (value.value if isinstance(value, Evidence) else value) > 0:
-            raise BadInput(name, value, "a positive number")

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 from labkit.catalog.config import SIDECARS, ModelConfig
 from labkit.errors import BadInput
 from labkit.roofline import quantization, remote
-from labkit.roofline.account import stored_bytes
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.formats import Format
 from labkit.roofline.quantization import Recipe
+from labkit.roofline.sizes import stored_bytes
 from labkit.roofline.tensors import Role, Shape, Tensor
 
 INDEX = "model.safetensors.index.json"

@@ -126,7 +126,3 @@ class Shape:
     def nextn_parameters(self) -> int:
         """Of one NEXTN layer."""
         return sum(t.parameters for t in self.nextn)
-
-    def kv_values(self, context: int) -> int:
-        """KV values that one decode step at this context length reads."""
-        return sum(c.values_read(context) for c in self.caches)

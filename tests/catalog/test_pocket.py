@@ -9,9 +9,10 @@ import pytest
 
 import labkit
 from labkit.catalog import load_config
-from labkit.roofline.account import checkpoint_bytes, draft_pass, per_tensor
+from labkit.roofline.account import draft_pass, per_tensor
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.quantization import recipe_of
+from labkit.roofline.sizes import checkpoint_bytes
 
 WEIGHTS = Path(labkit.__file__).parent / "pocket" / "weights"
 pytestmark = pytest.mark.skipif(not (WEIGHTS / "config.json").exists(), reason="no pocket weights in this checkout")

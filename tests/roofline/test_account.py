@@ -6,15 +6,10 @@ import shapes
 from labkit import catalog
 from labkit.errors import BadInput
 from labkit.evidence import Tier
-from labkit.roofline.account import (
-    bridge,
-    checkpoint_bytes,
-    draft_pass,
-    kv_bytes_per_token,
-    per_tensor,
-    simple,
-)
+from labkit.roofline.account import draft_pass, per_tensor
 from labkit.roofline.quantization import recipe_of
+from labkit.roofline.simple import bridge, simple
+from labkit.roofline.sizes import checkpoint_bytes, kv_bytes_per_token
 
 LING = catalog.model("ling-3.0-flash").config
 D, V = shapes.D, shapes.V

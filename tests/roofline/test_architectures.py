@@ -35,7 +35,8 @@ def test_caches_and_state():
     assert (bailing.experts, bailing.top_k) == (12, 5)
     oss = shape_of(shapes.GPT_OSS)
     assert [(c.layers, c.values, c.window) for c in oss.caches] == [(2, 28, None), (3, 28, 30)]
-    assert oss.kv_values(10) == 5 * 28 * 10 and oss.kv_values(100) == 28 * (2 * 100 + 3 * 30)
+    read = [sum(c.values_read(context) for c in oss.caches) for context in (10, 100)]
+    assert read == [5 * 28 * 10, 28 * (2 * 100 + 3 * 30)]
     kimi = shape_of(shapes.KIMI)
     assert kimi.recurrent == 3 * 4 * 81 and kimi.convolution == 3 * 3 * 36 * 2
     assert kimi.caches[0].layers == 2 and not kimi.nextn and not kimi.nextn_caches

@@ -5,8 +5,9 @@ from labkit import catalog
 from labkit.catalog import Machine
 from labkit.errors import BadInput
 from labkit.evidence import spec
-from labkit.roofline.account import checkpoint_bytes, kv_bytes_per_token, per_tensor
+from labkit.roofline.account import per_tensor
 from labkit.roofline.capacity import capacity, largest_batch, usable_memory
+from labkit.roofline.sizes import checkpoint_bytes, kv_bytes_per_token
 
 LING, SPARK = catalog.model("ling-3.0-flash").config, catalog.machine("dgx-spark")
 

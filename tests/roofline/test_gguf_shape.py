@@ -5,11 +5,13 @@ import pytest
 
 from labkit.catalog.config import read_config
 from labkit.errors import BadInput
-from labkit.roofline.account import checkpoint_bytes, kv_bytes_per_token, per_tensor, simple
+from labkit.roofline.account import per_tensor
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.gguf import read_gguf
 from labkit.roofline.predictions import batch_axis, context_crossover
 from labkit.roofline.quantization import recipe_of
+from labkit.roofline.simple import simple
+from labkit.roofline.sizes import checkpoint_bytes, kv_bytes_per_token
 
 D, V, LAYERS, EXPERTS = 256, 512, 4, 8
 MOE = {

@@ -25,10 +25,6 @@ def test_rounds():
     assert (r.plain, r.verify, r.draft, r.drafts) == (plain, verify, draft, 3)
     assert r.total_bytes == verify.total_bytes + 3 * draft.total_bytes
     assert r.c == pytest.approx(1.9299, abs=1e-4)
-    assert r.bytes_per_token(4) == r.total_bytes / 4 and r.bytes_per_token(1) == r.total_bytes
-    for bad in (0.99, 4.01):
-        with pytest.raises(BadInput, match="1 to 4"):
-            r.bytes_per_token(bad)
     without = p.round_bytes(LING, context=33792, drafts=3, head="fp8", draft_kv=False)
     assert r.total_bytes - without.total_bytes == pytest.approx(3 * 33792 * 1152)
     few = p.round_bytes(LING, context=0, drafts=1, distinct_experts=8)

@@ -4,10 +4,11 @@ import shapes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from labkit.roofline.account import draft_pass, per_tensor, simple
+from labkit.roofline.account import draft_pass, per_tensor
 from labkit.roofline.formats import Format
 from labkit.roofline.predictions import round_bytes
 from labkit.roofline.quantization import recipe_of
+from labkit.roofline.simple import simple
 from labkit.roofline.speculation import expected_distinct_experts
 
 configs = st.sampled_from([c for c, *_ in shapes.ALL.values()])

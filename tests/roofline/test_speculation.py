@@ -85,11 +85,3 @@ def test_accept_lengths():
     for bad in ([1.1], [-0.1], [0.5, 0.6]):
         with pytest.raises(BadInput, match="by_position"):
             s.accept_length(bad)
-    assert s.accept_length_at(0.5, 3) == 1.875
-    assert s.accept_length_at(0, 3) == 1 and s.accept_length_at(1, 3) == 4
-    assert s.accept_length_at(1, 1) == 2
-    for bad in ((-0.1, 3), (1.1, 3)):
-        with pytest.raises(BadInput, match="rate"):
-            s.accept_length_at(*bad)
-    with pytest.raises(BadInput, match="drafts"):
-        s.accept_length_at(0.5, 0)

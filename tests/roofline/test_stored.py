@@ -12,9 +12,10 @@ import shapes
 from labkit import catalog
 from labkit.errors import BadInput
 from labkit.roofline import stored
-from labkit.roofline.account import checkpoint_bytes, per_tensor
+from labkit.roofline.account import per_tensor
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.gguf import read_gguf
+from labkit.roofline.sizes import checkpoint_bytes
 
 CONFIG = shapes.QWEN | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [16, 16]}}
 

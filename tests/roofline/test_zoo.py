@@ -13,9 +13,11 @@ import pytest
 from labkit.catalog.config import ModelConfig, read_config
 from labkit.catalog.read import last_place
 from labkit.errors import BadInput
-from labkit.roofline.account import checkpoint_bytes, held_cache_bytes, per_tensor, simple
+from labkit.roofline.account import per_tensor
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.quantization import recipe_of, unmatched
+from labkit.roofline.simple import simple
+from labkit.roofline.sizes import checkpoint_bytes, held_cache_bytes
 
 ZOO = {f.stem: json.loads(f.read_text()) for f in sorted((Path(__file__).parent / "zoo").glob("*.json"))}
 COUNTED = [name for name, entry in ZOO.items() if "refused" not in entry]

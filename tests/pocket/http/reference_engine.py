@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from labkit.pocket.engine import Score
-from labkit.pocket.reference import Reference
+from training.reference import Reference
 
 
 class Generation:

@@ -13,7 +13,7 @@ import numpy as np
 import psutil
 import pytest
 
-from labkit.pocket.reference import Reference
+from training.reference import Reference
 
 PROGRAM = ("-m", "labkit.pocket")
 GREEDY = {"temperature": 0, "max_new_tokens": 24, "ignore_eos": True}

@@ -9,8 +9,8 @@ import numpy as np
 import openai
 import pytest
 
-from labkit.pocket.reference import Reference
 from labkit.pocket.tokenizer import Tokenizer
+from training.reference import Reference
 
 GREEDY = {"temperature": 0, "max_new_tokens": 6, "ignore_eos": True}
 IDS = [[20, 30, 40], [50, 60]]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from labkit.pocket.reference import Reference
 from labkit.pocket.tokenizer import Tokenizer
+from training.reference import Reference
 
 GREEDY = {"temperature": 0, "max_new_tokens": 12, "ignore_eos": True}
 

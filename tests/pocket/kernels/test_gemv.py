@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from labkit.pocket import layout
-from labkit.pocket.reference import quantise_activations
+from training.reference import quantise_activations
 
 from .conftest import f32p, ptr, u8p
 

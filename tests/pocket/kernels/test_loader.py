@@ -93,7 +93,7 @@ def test_mxfp4_packings_hold_the_same_weights():
 
 
 def test_head_rounding_matches_the_reference():
-    from labkit.pocket.reference import quantise_head
+    from training.reference import quantise_head
 
     words = loader.load(SHIPPED_WEIGHTS).tensor("lm_head.weight")[:512]
     codes, scale = layout.quantise_head(words.view(np.uint16))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from labkit.pocket.options import SHIPPED_WEIGHTS
-from labkit.pocket.reference import LayerState, Reference, rms
+from training.reference import LayerState, Reference, rms
 
 from .conftest import VARIANTS, f32p, i32p, ptr, text_logits
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from labkit.pocket import layout
-from labkit.pocket.reference import E2M1, quantise_activations
+from training.reference import E2M1, quantise_activations
 
 from .conftest import f32p, i8p, i32p, ptr, u8p
 

@@ -14,7 +14,7 @@ import pytest
 from labkit.pocket import binding, build, layout, loader
 from labkit.pocket.engine import FINISH, Sampling
 from labkit.pocket.options import SHIPPED_WEIGHTS, Options
-from labkit.pocket.reference import E2M1
+from training.reference import E2M1
 
 from . import test_gemv as gemv
 from .conftest import text_logits

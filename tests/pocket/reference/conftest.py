@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.pocket.reference import Weights
+from training.reference import Weights
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from labkit.pocket import reference
-from labkit.pocket.reference import DraftState, Reference
+from training import reference
+from training.reference import DraftState, Reference
 
 IDS = np.random.default_rng(3).integers(0, 320, 30)
 

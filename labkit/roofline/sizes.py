@@ -1,0 +1,63 @@
+"""Bytes of what is kept: the checkpoint on disk, and the caches of a sequence. Plain numbers, bytes."""
+
+from labkit.catalog.config import ModelConfig
+from labkit.roofline.architectures import shape_of
+from labkit.roofline.formats import Format
+from labkit.roofline.quantization import Recipe, recipe_of
+from labkit.roofline.tensors import Cache, Tensor
+
+
+def checkpoint_bytes(
+    config: "dict | ModelConfig", recipe: Recipe | None = None, nextn: bool = True, absorbed_as_read: bool = False
+) -> float:
+    """Bytes of the whole checkpoint on disk, by the recipe's formats, without towers that a text step does not read.
+
+    absorbed_as_read: MLA's kv_b stored in the format that a step reads instead of the dense one.
+    """
+    shape = shape_of(config)
+    recipe = recipe or recipe_of(config)
+    own = sum(stored_bytes(t, recipe, not absorbed_as_read) for t in shape.tensors)
+    drafts = sum(stored_bytes(t, recipe, not absorbed_as_read) for t in shape.nextn)
+    return own + (drafts * max(1, shape.nextn_layers) if nextn and shape.nextn else 0)
+
+
+def stored_bytes(t: Tensor, recipe: Recipe, on_disk: bool = True) -> float:
+    """Bytes of all copies of a tensor."""
+    each = max(1, t.experts)
+    return sum(layers * each * form.size(t.rows, t.cols).total for form, layers in recipe.formats(t, on_disk))
+
+
+def kv_bytes_per_token(config: "dict | ModelConfig", recipe: Recipe | None = None) -> float:
+    """Bytes that each further token of context adds to the KV cache (before any window is full), an indexer's keys
+    apart (`index_bytes_per_token`)."""
+    shape, recipe = shape_of(config), recipe or recipe_of(config)
+    return sum(_held(c, recipe, 1) for c in shape.caches if c.format is None)
+
+
+def index_bytes_per_token(config: "dict | ModelConfig", recipe: Recipe | None = None) -> float:
+    """Bytes a token of the keys by which sparse attention chooses what it reads; 0 where there is none."""
+    shape, recipe = shape_of(config), recipe or recipe_of(config)
+    return sum(_held(c, recipe, 1) for c in shape.caches if c.format is not None)
+
+
+def held_cache_bytes(config: "dict | ModelConfig", context: int, recipe: Recipe | None = None) -> float:
+    """Bytes of all caches that one sequence of this length must keep in memory (not what a step reads)."""
+    recipe = recipe or recipe_of(config)
+    return sum(_held(c, recipe, context) for c in shape_of(config).caches)
+
+
+def _held(c: Cache, recipe: Recipe, context: int) -> float:
+    return c.values_held(context) * _bytes_per_value(c, recipe)
+
+
+def cache_bytes(c: Cache, recipe: Recipe, context: int) -> float:
+    """Bytes of a cache that one step at this context length reads."""
+    return c.values_read(context) * _bytes_per_value(c, recipe)
+
+
+def _bytes_per_value(c: Cache, recipe: Recipe) -> float:
+    """Bytes of one cached value, a scale for each token's row of a layer included where the format has one."""
+    form = recipe.kv if c.format is None else Format.parse(c.format)
+    if c.format is None:
+        return form.bits / 8 + (form.scale_bytes / form.block_cols if form.block_cols > 1 else 0)
+    return form.size(1, c.values).total / c.values
