@@ -72,6 +72,14 @@ class Speculative(Model):
         """Whether drafts are looked up in the text so far, which costs no pass over any weights."""
         return self.algorithm.lower().startswith("ngram")
 
+    def words(self) -> str:
+        """Where drafts come from."""
+        if self.from_text:
+            return f"looked up in the text so far ({self.algorithm}), which takes no pass over any weights"
+        if self.draft_model_path is not None:
+            return f"made by a model of their own ({self.algorithm}), whose weights each draft step reads"
+        return f"made by a layer of the model itself ({self.algorithm})"
+
     @property
     def verified(self) -> int:
         """Positions that a round verifies, at most."""

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
@@ -58,6 +59,7 @@ class Experiment:
     name = ""
     about = ladder.NOTHING
     guess: Guess | None = None
+    case = ""  # the published change that the notebook's text describes, and what of it holds for any other
     settings: tuple[Setting, ...] = LOAD_SETTINGS
     own: tuple[str, ...] = ()  # settings that are no fields of Params
 
@@ -71,6 +73,8 @@ class Experiment:
         self.params = load_params(parameters)
         self.ladder = self.params.ladder()
         self.subject = self._subject()
+        if self.guess is not None and self.guess.elsewhere and not self.published:
+            self.guess = replace(self.guess, question=self.guess.elsewhere.format(arm=self.subject.name))
         self.guessed = self.guess.check(guess) if self.guess is not None else None
         everything = {n: getattr(self.params, n) for n in Params.model_fields} | self.own_values(own)
         self.settings = self.offers()
@@ -80,6 +84,19 @@ class Experiment:
     def _subject(self) -> ladder.Arm:
         """The arm that the notebook is about."""
         return ladder.get(self.ladder, self.params.arm) if self.params.arm else ladder.first(self.ladder, self.about)
+
+    @property
+    def published(self) -> bool:
+        """Whether the arm is the published change or its counterpart, so that the notebook's text is about it."""
+        return self.subject.reported is not None
+
+    def instead(self) -> list[str]:
+        """What this ladder has in the place of the published change, in sentences; [] where it has that."""
+        if self.published or not self.case:
+            return []
+        arm, before = self.subject, ladder.reference(self.ladder, self.subject)
+        changes = f'; the arm that it changes is {before.name} ("{before.title}")' if before is not None else ""
+        return [f'{self.case} On this ladder the arm under test is {arm.name} ("{arm.title}"){changes}.']
 
     def before(self, arm: ladder.Arm) -> ladder.Arm:
         """The arm that this one changes. Raises BadInput for the first one, which changes none."""

@@ -211,7 +211,9 @@ class Panel:
             if e.guess is None:
                 return []
             said = "none was made" if self.committed is None else f"{self.committed:g} {e.guess.unit}"
-            return [_html(render.note(f"{e.guess.question} Guess: {said}."), f"Guess: {said}")]
+            note = "".join(f"<p>{render.note(s)}</p>" for s in e.instead())
+            text = "\n".join([*e.instead(), f"Guess: {said}"])
+            return [_html(note + render.note(f"{e.guess.question} Guess: {said}."), text)]
         if which == "predict":
             lines = [*e.foreseen_lines(), *e.predictions(self.results)]
             return [_html(render.table(lines, ("", "predicted", "evidence", "")), render.plain(lines))] if lines else []

@@ -52,7 +52,10 @@ def _sentence(text: str) -> str:
 
 @dataclass(frozen=True)
 class Guess:
-    """What the reader commits to before anything is measured: a number in `unit`, asked in one sentence."""
+    """What the reader commits to before anything is measured: a number in `unit`, asked in one sentence.
+
+    elsewhere: the question where a ladder has something else in the place of the published change; {arm} is its name.
+    """
 
     question: str
     unit: str
@@ -60,6 +63,7 @@ class Guess:
     high: float
     step: float
     start: float  # where the field stands before the reader has moved it
+    elsewhere: str = ""
 
     def check(self, value: object) -> float | None:
         """None (no guess) or a number in range. Raises BadInput."""

@@ -415,3 +415,28 @@ def test_the_gathered_ladder_takes_no_engine_that_was_broken_on_purpose(paramete
     alone = {n: r for n, r in results.items() if n == "fp8-head"}
     gathered.records = [("04_fp8_head", alone), ("05_mtp", later)]
     assert next(line[1] for line in gathered.lines() if line[0].startswith("ladder: mtp")) == "not compared"
+
+
+def test_on_another_ladder_a_notebook_says_what_stands_in_the_place_of_the_published_change(tmp_path):
+    from labkit.notebook.experiments.fallback import Fallback
+    from labkit.notebook.experiments.fp8_head import Fp8Head
+    from labkit.notebook.experiments.kernels import Kernels
+    from labkit.notebook.experiments.mtp import Mtp
+
+    (tmp_path / "m.gguf").write_bytes(b"GGUF")
+    file = str(tmp_path / "m.gguf")
+    arms = [
+        {"name": "plain"},
+        {"name": "two-threads", "expect": "same bytes, better kernels", "set": {"threads": 2}},
+        {"name": "small-cache", "expect": "fewer bytes", "set": {"kv_cache_dtype": "q8_0"}},
+        {"name": "lookup", "expect": "a > c", "set": {"speculative": {"algorithm": "ngram-mod", "steps": 4}}},
+        {"name": "useless", "expect": "a silent fault", "set": {"simulate_acc_len": 1}},
+    ]
+    named = {Kernels: "two-threads", Fp8Head: "small-cache", Mtp: "lookup", Fallback: "useless"}
+    for kind, name in named.items():
+        there = kind(engine={"engine": "llamacpp", "model": file}, arms=arms)
+        assert name in there.instead()[0] and not there.published
+        assert name in there.guess.question or kind is Mtp
+        here = kind()
+        assert here.instead() == [] and here.guess is kind.guess
+    assert "no pass over any weights" in Mtp(engine={"engine": "llamacpp", "model": file}, arms=arms).instead()[1]

@@ -25,7 +25,17 @@ class Fallback(Experiment):
 
     name = "06_silent_fallback"
     guess = Guess(
-        "The draft reads the FP8 head wrongly. What accept length will the engine report?", "tokens", 1, 17, 0.05, 2.0
+        "The draft reads the FP8 head wrongly. What accept length will the engine report?",
+        "tokens",
+        1,
+        17,
+        0.05,
+        2.0,
+        "The drafts of {arm} are useless, and nothing says so. What accept length will the engine report?",
+    )
+    case = (
+        "The text describes a draft that shares an FP8 head without its scales; the same two checks catch any drafting"
+        " that does not work."
     )
 
     about = ladder.FAULT
@@ -169,10 +179,13 @@ class Fallback(Experiment):
         ]
         if false:
             out.append(f"The healthy arm does not pass: {'; '.join(false)}. On this load that check proves nothing.")
-        out.append(
-            "An accept length of 1.00 names the symptom, not the cause: a wrong head, a wrong draft layer and a wrong"
-            " position look alike. The cause is found by comparing how the draft reads the head."
-        )
+        if self.published:
+            out.append(
+                "An accept length of 1.00 names the symptom, not the cause: a wrong head, a wrong draft layer and a"
+                " wrong position look alike. The cause is found by comparing how the draft reads the head."
+            )
+        else:
+            out.append("An accept length of 1.00 names the symptom, not the cause: different faults look alike in it.")
         found = present(results, self.names)
         return out + judged.step(found[2], found[0], expect=ladder.FAULT, checks=judged.configuration(found[2])).lines()
 

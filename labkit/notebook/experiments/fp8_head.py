@@ -21,7 +21,16 @@ class Fp8Head(Change):
     name = "04_fp8_head"
     about = ladder.BYTES
     back = 2
-    guess = Guess("How many times faster will the FP8 head make decoding?", "times", 0.1, 20, 0.01, 1.0)
+    guess = Guess(
+        "How many times faster will the FP8 head make decoding?",
+        "times",
+        0.1,
+        20,
+        0.01,
+        1.0,
+        "How many times faster will {arm} make decoding?",
+    )
+    case = "The text describes an FP8 LM head; its method is that of any change that takes bytes off a step."
 
     def saved(self, results: Mapping[str, Result]) -> Evidence:
         """Bytes that the change takes off a step."""
@@ -100,7 +109,8 @@ class Fp8Head(Change):
             *self.impossible(results),
             self.why_two(results),
             self.held(gain, self.by_bytes(results)),
-            "This does not show that the text stays the same: FP8 rounds. Accuracy needs a paired test on questions.",
+            "This does not show that the text stays the same: fewer bits round more. Accuracy needs a paired test on"
+            " questions.",
         ]
 
     def why_two(self, results: Mapping[str, Result]) -> str:

@@ -22,7 +22,16 @@ class Kernels(Change):
 
     name = "03_humming"
     about = ladder.FASTER
-    guess = Guess("How many times faster will the specialised kernels make decoding?", "times", 0.1, 20, 0.05, 1.0)
+    guess = Guess(
+        "How many times faster will the specialised kernels make decoding?",
+        "times",
+        0.1,
+        20,
+        0.05,
+        1.0,
+        "How many times faster will {arm} make decoding?",
+    )
+    case = "The text describes Humming's kernels; its method is that of any change that leaves the bytes as they are."
 
     def __init__(self, **parameters):
         super().__init__(**parameters)

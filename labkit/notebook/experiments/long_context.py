@@ -33,6 +33,9 @@ class LongContext(Experiment):
         "How many times longer will a plain token take at the longest context than at 1K?", "times", 0.5, 1000, 0.1, 1.0
     )
     about = ladder.DRAFTING
+    case = (
+        "The text describes a model whose layers mostly carry a state of fixed size; its method is that of any model."
+    )
     settings = (OUTPUT, COUNT, REPEATS, LONGEST)
     own = ("max_context",)
 
@@ -40,6 +43,16 @@ class LongContext(Experiment):
     def sides(self) -> tuple[ladder.Arm, ladder.Arm]:
         """Without drafting and with it, under the names plain and that of the arm."""
         return replace(self.before(self.subject), name=PLAIN, title="no drafting"), self.subject
+
+    def instead(self) -> list[str]:
+        out = super().instead()
+        if not out or not self.shape_known:
+            return out
+        first, last = (self.account_of(self.sides[0].config, context=n) for n in (LEAST, self.contexts()[-1]))
+        drafts = f"Its drafts are {self.subject.config.speculative.words()}."
+        if first.state_bytes or last.kv_bytes <= first.kv_bytes:
+            return [*out, drafts]
+        return [*out, drafts + " Every layer of this model attends to all previous tokens, so the whole cache grows."]
 
     def contexts(self) -> list[int]:
         out = [LEAST]
@@ -116,7 +129,8 @@ class LongContext(Experiment):
             (
                 f"c by bytes at {_k(last)}",
                 self.byte_cost(last),
-                "a verify reads the KV once for several tokens, each draft pass that of its own layer",
+                "a verify reads the KV once for several tokens"
+                + ("" if self.subject.config.speculative.from_text else ", each draft pass that of its own layer"),
             ),
         ]
 

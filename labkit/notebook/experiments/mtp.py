@@ -31,6 +31,7 @@ class Mtp(Experiment):
     name = "05_mtp"
     guess = Guess("How many times faster will drafting with these settings make decoding?", "times", 0.1, 10, 0.05, 1.0)
     about = ladder.DRAFTING
+    case = "The text describes drafts by a layer of the model (MTP); a, c and S = a / c are the same for any drafts."
     own = (*NUMBERS, "longest")
 
     def __init__(self, **parameters):
@@ -41,6 +42,10 @@ class Mtp(Experiment):
     def counted(self) -> dict[int, Evidence]:
         """Distinct experts by positions as the engine counted them under the present load."""
         return self._counted.setdefault(json.dumps(self.plain().load, sort_keys=True), {})
+
+    def instead(self) -> list[str]:
+        out = super().instead()
+        return [*out, f"Its drafts are {self._spec.words()}."] if out else []
 
     # --- arms ------------------------------------------------------------------------------------------------------
 

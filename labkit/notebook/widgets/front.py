@@ -121,7 +121,8 @@ class Front:
         commit = controls.button("Commit guess", "check", "Fix the guess; the prediction then appears.")
         commit.on_click(lambda _: self._commit())
         row = W.HBox([self.guess, W.HTML(html.escape(g.unit)), commit])
-        return W.VBox([W.HTML(html.escape(g.question)), row, self.guess_state])
+        instead = [W.HTML(render.note(s)) for s in self.panel.experiment.instead()]
+        return W.VBox([*instead, W.HTML(html.escape(g.question)), row, self.guess_state])
 
     def _wire(self) -> None:
         self.run_button.on_click(lambda _: self._start())
