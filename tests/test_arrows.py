@@ -90,3 +90,34 @@ def test_notebooks_and_installed_code_keep_apart():
     text = "\n".join(path.read_text(encoding="utf-8") for path in _modules().values())
     assert "import training" not in text and "import benchmarks" not in text
     assert "from training" not in text and "from benchmarks" not in text
+
+
+def _names(path: Path) -> set[str]:
+    """What a module binds anywhere, read without running it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+    return found
+
+
+def test_every_name_that_is_imported_from_the_lab_is_there():
+    """Also inside functions, where a renamed name would wait for the one call that needs it."""
+    modules = _modules()
+    names = {name: _names(path) for name, path in modules.items()}
+    files = [
+        p for folder in ("labkit", "tests", "benchmarks", "training") for p in (ROOT.parent / folder).rglob("*.py")
+    ]
+    lost = [
+        f"{path.relative_to(ROOT.parent)}: {node.module}.{alias.name}"
+        for path in files
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "labkit"
+        for alias in node.names
+        if alias.name not in names.get(node.module, ()) and f"{node.module}.{alias.name}" not in modules
+    ]
+    assert not lost

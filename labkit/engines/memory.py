@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from labkit import catalog
 from labkit.engines.adapter import adapter
 from labkit.errors import BadInput
-from labkit.roofline.account import held_cache_bytes
 from labkit.roofline.quantization import recipe_of
+from labkit.roofline.sizes import held_cache_bytes
 
 if TYPE_CHECKING:
     from labkit.catalog import ModelConfig

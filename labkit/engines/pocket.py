@@ -80,7 +80,7 @@ def held(config: "EngineConfig") -> "memory.Held":
     from labkit import catalog
     from labkit.engines import memory
     from labkit.pocket.layout import LEAST_COPIES
-    from labkit.roofline.account import checkpoint_bytes
+    from labkit.roofline.sizes import checkpoint_bytes
 
     context = config.context_length or limits.TABLE["context_length"].default
     weights = checkpoint_bytes(catalog.load_config(config.model))

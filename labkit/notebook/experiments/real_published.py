@@ -114,7 +114,7 @@ def published(tpots: Sequence[Evidence | None], last: str | None) -> Published |
 
 
 def _simple_bytes(model, head_bits: int) -> float:
-    from labkit.roofline.account import simple
+    from labkit.roofline.simple import simple
 
     return simple(
         model.config, head_bits, active_parameters=model.published["active_parameters"].si, weight_bits=4
