@@ -14,6 +14,7 @@ from pathlib import Path
 
 from labkit.batch import run as batch
 from labkit.batch import schema
+from labkit.checks import judged
 from labkit.engines import ladder, turn
 from labkit.errors import BadInput
 from labkit.measure import machine
@@ -132,7 +133,7 @@ def _every(arms: Sequence[ladder.Arm], params: Params, experiments: Sequence[Exp
 def _measure(out: Walk, wanted: list[Arm], experiments, pool: Pool, notebooks: int, tell: Tell) -> None:
     """Predict and pilot arm by arm, then all in turns."""
     after_s = notebooks * NOTEBOOK_S + REPORT_S
-    runner = Runner(pool)
+    runner = Runner(pool, check=judged.at_start)
     main = runner.plan(wanted)
     first_guess = Forecast(pool, {})
     on_ladder = wanted[: len(out.arms)]

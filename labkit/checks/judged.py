@@ -6,10 +6,10 @@ from pathlib import Path
 from labkit.checks import benefit, causes
 from labkit.checks.benefit import Side
 from labkit.checks.causes import Benefit
-from labkit.checks.check import Check
+from labkit.checks.check import FAIL, Check
 from labkit.checks.checks import of_config
 from labkit.checks.observed import Observed
-from labkit.engines.adapter import options
+from labkit.engines.adapter import not_in_effect, options
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
 from labkit.measure import estimates, machine
@@ -25,6 +25,14 @@ def configuration(result: Result, log: str | Path | None = None) -> list[Check]:
     return of_config(
         Observed(result.info, text, tuple(r for r in result.rows if r["repeat"] >= 0), env), result.arm.config
     )
+
+
+def at_start(result: Result, log: str | Path | None = None) -> list[str]:
+    """A sentence for each option of this arm that is not in effect on its engine, by description and log alone: what
+    can be told before anything is measured."""
+    failed = [c for c in configuration(result, log) if c.verdict == FAIL and not c.name.startswith("option ")]
+    own = not_in_effect(result.arm.config, result.info)
+    return own + [f"{c.name}: asked {c.asked}, seen {c.seen} ({c.where})" for c in failed]
 
 
 def side(result: Result) -> Side:

@@ -46,7 +46,7 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _measured(params: "Params", as_json: bool) -> int:
-    from labkit.checks import benefit
+    from labkit.checks import benefit, judged
     from labkit.engines.attach import attach
     from labkit.measure import power
     from labkit.measure.pool import Pool
@@ -58,7 +58,8 @@ def _measured(params: "Params", as_json: bool) -> int:
     server = attach(params.engine)
     info = server.server_info()
     who = server.identity
-    arm, runner = Arm("bench", "the server as it runs", params.engine, params), Runner(Pool())
+    arm = Arm("bench", "the server as it runs", params.engine, params)
+    runner = Runner(Pool(), check=judged.at_start)
     with RunWriter(new_directory(params.out_dir, f"bench-{who.engine}"), params.as_dict(), label="bench") as writer:
         with power.Meter() as meter:
             for _ in runner.run(runner.plan([arm]), writer):
@@ -66,6 +67,7 @@ def _measured(params: "Params", as_json: bool) -> int:
         summary = runner.summary()["bench"]
         summary["joules_per_token"] = _joules(meter, runner.fresh["bench"], params.engine.url)
         summary |= {"engine": who.engine, "version": info.get("version"), "workload": params.workload}
+        summary["warnings"] += runner.noticed.get("bench", [])
         summary["warnings"] += benefit.alarms(benefit.Side("bench", runner.fresh["bench"], info))
         summary |= {
             "signs": list(who.signs),

@@ -98,11 +98,12 @@ def _params(args: argparse.Namespace) -> "Params":
 
 def _measure(params: "Params", arms: "list[Arm]", writer: "RunWriter") -> list[dict]:
     """Ask every question of every arm; the rows, those of a resumed run among them."""
+    from labkit.checks import judged
     from labkit.measure.pool import Pool
     from labkit.measure.runner import Runner
     from labkit.units import minutes
 
-    runner = Runner(Pool())
+    runner = Runner(Pool(), check=judged.at_start)
     blocks = runner.plan(arms)
     seconds, _ = runner.forecast(blocks)
     say(f"about {minutes(seconds)} for {len(arms)} arms x {params.count} questions (a first estimate from bytes)")

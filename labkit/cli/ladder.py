@@ -28,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", help="seed of the prompts")
     parser.add_argument("--arms", help="comma-separated subset (default: all that are not broken on purpose)")
     parser.add_argument("--out", help="parent of the run's directory (default: outputs)")
+    parser.add_argument(
+        "--strict", action="store_true", help="measure nothing when an arm's options are not in effect at its start"
+    )
     parser.add_argument("--resume", metavar="RUN", help="continue an interrupted run with its own parameters")
     _turn.add_arguments(parser)
 
@@ -53,6 +56,7 @@ def main(args: argparse.Namespace) -> int:
 
 def _measured(args: argparse.Namespace, params: "Params", arms: "list[Arm]", held: list[dict]) -> int:
     """Measure, judge and print; held: rows of the run that is resumed."""
+    from labkit.checks import judged
     from labkit.engines.adapter import not_in_effect
     from labkit.measure.ladder import table
     from labkit.measure.pool import Pool
@@ -61,7 +65,7 @@ def _measured(args: argparse.Namespace, params: "Params", arms: "list[Arm]", hel
     from labkit.records.writer import new_directory
     from labkit.units import minutes
 
-    runner = Runner(Pool())
+    runner = Runner(Pool(), check=judged.at_start, strict=args.strict)
     blocks = runner.plan(arms)
     seconds, known = runner.forecast(blocks, held)
     requests = sum(b.requests for b in blocks)

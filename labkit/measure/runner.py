@@ -14,6 +14,7 @@ from pathlib import Path
 from labkit import workloads
 from labkit.engines.adapter import evidence
 from labkit.engines.http import Unreachable
+from labkit.engines.ladder import FAULT
 from labkit.errors import LabError
 from labkit.measure import estimates, session
 from labkit.measure.forecast import Forecast
@@ -44,14 +45,21 @@ class Runner:
     results   by arm name: the present comparison, filled as rows arrive; only passes that all of its arms share
     kept      by arm name: what was measured of other settings or at other times, for showing with its age
     fresh     by arm name: the rows of the run under way, or of the last one
+    check     looks at an engine that has just started, before any request: (its result without rows, its log's path) ->
+              a sentence for each option that is not in effect. What it said is in `noticed`, by arm name
+    strict    refuse to measure an arm of which it said anything, unless the arm is broken on purpose
     """
 
     pool: Pool
     store: Store | None = None
+    check: Callable[[Result, Path | None], list[str]] | None = None
+    strict: bool = False
+    noticed: dict[str, list[str]] = field(default_factory=dict)
     results: dict[str, Result] = field(default_factory=dict)
     kept: dict[str, Result] = field(default_factory=dict)
     fresh: dict[str, list[dict]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    _new: list[tuple[Arm, str]] = field(default_factory=list)
     _started: dict[str, tuple[dict, float | None]] = field(default_factory=dict)  # by configuration: info, seconds
 
     # --- what is there ---------------------------------------------------------------------------------------------
@@ -197,6 +205,7 @@ class Runner:
         stamp = {"session": writer.session} | ({} if block.start is None else {"start": block.start})
         fresh: dict[str, list[dict]] = {a.name: [] for a in block.arms}
         asked, last, expected = 0, None, len(block.left(done))
+        yield from self._unlike_asked()
         yield "warming up"
         try:
             for row in session.interleave(
@@ -240,7 +249,7 @@ class Runner:
         def heard(e) -> None:
             tell(f"{e.kind}: {e.text}" if e.kind in ("phase", "ready", "retry") else e.text)
 
-        configs = [a.config for a in block.arms]
+        configs, self._new = [a.config for a in block.arms], []
         engines = self.pool.ensure(configs, writer.directory, cancel=cancel, on_event=heard)
         for arm, engine in zip(block.arms, engines, strict=True):
             info = engine.server_info()
@@ -248,6 +257,7 @@ class Runner:
             rows = [*earlier[arm.name], *self.fresh[arm.name]]
             self._started[arm.config.digest()] = (info, engine.start_seconds)
             self.results[arm.name] = self._result(arm, rows)
+            self._look(arm, info, getattr(engine, "log_path", None))
             writer.add_arm(
                 arm.name,
                 requested=arm.config.as_dict(),
@@ -260,6 +270,22 @@ class Runner:
                 load=arm.load,
             )
         return engines
+
+    def _look(self, arm: Arm, info: dict, log: Path | None) -> None:
+        """Ask `check` about an engine that is ready; what it says anew is told before the first request."""
+        if self.check is None:
+            return
+        said, known = self.check(Result(arm, [], info), log), self.noticed.get(arm.name, [])
+        self._new += [(arm, text) for text in said if text not in known]
+        self.noticed[arm.name] = said
+
+    def _unlike_asked(self) -> Iterator[str]:
+        yield from (f"warning: {arm.name}: {text}" for arm, text in self._new)
+        if not self.strict:
+            return
+        for arm, text in self._new:
+            if arm.expect != FAULT:
+                raise LabError(f"{arm.name} is not measured, because it is not what was asked for: {text}")
 
     def _side(self, arm: Arm, engine: Running) -> session.Arm:
         info = self.results[arm.name].info

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 
+from labkit.checks import judged
 from labkit.engines import turn
 from labkit.errors import BadInput
 from labkit.figures.show import bundle, follow_theme, show
@@ -36,7 +37,7 @@ class Panel:
         self.live = is_live() if live is None else live
         self.out_dir = Path(experiment.params.out_dir)
         store = Store(self.out_dir / "store") if self.live else None
-        self.runner = Runner(engines or pool(), store)
+        self.runner = Runner(engines or pool(), store, check=judged.at_start)
         self.cancel = threading.Event()
         self.record: Path | None = None  # directory of the newest record
         self.committed = experiment.guessed if not self.live else None
@@ -87,7 +88,7 @@ class Panel:
 
     def recall(self) -> None:
         """Show what is kept of the present settings: the whole curve where it is there, else what Run would measure."""
-        self.runner.results, self.runner.kept = {}, {}
+        self.runner.results, self.runner.kept, self.runner.noticed = {}, {}, {}
         sweep = self.arms(sweep=True)
         self.runner.recall(*([sweep] if sweep else []), self.arms())
 
@@ -101,6 +102,11 @@ class Panel:
     def lines(self) -> list[render.Line]:
         """The findings, led by the reader's guess where there is one."""
         return self.experiment.findings(self.results)
+
+    def cautions(self) -> list[str]:
+        """What was not in effect when the engines started, then why results may not be trusted."""
+        noticed = [f"{name}: {text}" for name, said in self.runner.noticed.items() for text in said]
+        return list(dict.fromkeys([*noticed, *self.experiment.warnings(self.results)]))
 
     @property
     def veiled(self) -> bool:
@@ -150,7 +156,7 @@ class Panel:
     def summary_text(self) -> str:
         if not any(r.used for r in self.results.values()):
             return "Nothing measured yet: go up and press Run; this text is then filled in."
-        notes = [f"note: {w}" for w in self.experiment.warnings(self.results)]
+        notes = [f"note: {w}" for w in self.cautions()]
         notes += [f"record: {self.record}"] if self.record else []
         return "\n".join([render.plain(self.lines(), self.experiment.name), *notes])
 
@@ -181,6 +187,8 @@ class Panel:
         print(f"{self.experiment.name}: {self.forecast(blocks)}", flush=True)
         quarter = 0
         for progress in self.measure(blocks, self.writer()):
+            if progress.text.startswith("warning: "):
+                print(progress.text, flush=True)
             now = 4 * progress.done // max(1, progress.total)
             if now > quarter:
                 quarter = now
@@ -220,7 +228,7 @@ class Panel:
         if which == "run":
             return [bundle(f) for f in self.figures()]
         if which == "findings":
-            text = render.paragraphs(e.verdict(self.results)) + render.cautions(e.warnings(self.results))
+            text = render.paragraphs(e.verdict(self.results)) + render.cautions(self.cautions())
             return [_html(render.table(self.lines()) + text, render.plain(self.lines()))]
         if which == "summary":
             return [({"text/plain": self.summary_text()}, {})]

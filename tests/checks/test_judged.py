@@ -112,3 +112,15 @@ def test_a_large_effect_of_few_requests_is_never_called_no_difference():
     assert overlapping.verdict == "too few repeats to tell"
     two = judged.step(few("x", 0.002, 0.002), few("plain", 0.004, 0.004), expect="fewer bytes", ladder="")
     assert two.verdict == "too few repeats to tell"  # of two and two requests, one order in three has no overlap
+
+
+def test_what_is_not_in_effect_is_known_before_anything_is_measured(tmp_path):
+    log = tmp_path / "engine.log"
+    log.write_text("Preparing MXFP4 experts for jit backend, kernels avx2\n")
+    sound = result("kernels", 0.01)
+    assert judged.at_start(Result(sound.arm, [], sound.info), log) == []
+    log.write_text("Preparing MXFP4 experts for generic backend\n")
+    (said,) = judged.at_start(Result(sound.arm, [], sound.info), log)
+    assert said.startswith("MoE kernels:") and "generic" in said and "log" in said
+    two = judged.at_start(Result(result("x", 0.01, threads=1).arm, [], INFO | {"threads": 2}))
+    assert len(two) == 1 and two[0].startswith("threads:")

@@ -285,3 +285,29 @@ def test_the_ladder_s_command_measures_warns_and_goes_on_after_a_cut(pool, tmp_p
     again = json.loads(capsys.readouterr().out)
     assert len(asked(said["run"])) == len(set(asked(said["run"]))) == 6
     assert [a["requests"] for a in again["arms"]] == [3, 3]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_what_is_not_in_effect_at_the_start_is_told_before_the_first_request(pool, server, tmp_path, strict):
+    def check(result, log):
+        return [] if result.name == "baseline" else ["MoE kernels: asked jit, seen generic"]
+
+    wanted = arms("baseline", "kernels")
+    runner = Runner(pool, check=check, strict=strict)
+    told = []
+    with RunWriter(tmp_path / "run", {}, label="t") as writer:
+        try:
+            for progress in runner.run(runner.plan(wanted), writer):
+                told.append(progress.text if progress.row is None else "row")
+        except LabError as e:
+            assert strict and str(e).startswith("kernels is not measured") and "generic" in str(e)
+    assert told[1] == "warning: kernels: MoE kernels: asked jit, seen generic"
+    assert ("row" in told) is not strict
+    assert runner.noticed["kernels"] and not runner.noticed["baseline"]
+
+
+def test_an_arm_broken_on_purpose_is_measured_all_the_same(pool, tmp_path):
+    broken = [replace(a, expect=ladder.FAULT) for a in arms("baseline")]
+    runner = Runner(pool, check=lambda result, log: ["draft shares the head: no"], strict=True)
+    with RunWriter(tmp_path / "run", {}, label="t") as writer:
+        assert any(p.row for p in runner.run(runner.plan(broken), writer))

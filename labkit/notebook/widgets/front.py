@@ -359,7 +359,7 @@ class Front:
                     render.STYLE
                     + render.table(self.panel.lines())
                     + render.paragraphs(e.verdict(self.panel.results))
-                    + render.cautions(e.warnings(self.panel.results))
+                    + render.cautions(self.panel.cautions())
                     + self._kept()
                 )
                 self.predicted.value = self._prediction()
