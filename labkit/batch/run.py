@@ -41,7 +41,7 @@ class Outcome:
 
 @dataclass
 class Run:
-    """What a run left: its directory, one outcome a notebook, the report."""
+    """What a run left: its directory, one outcome per notebook, the report."""
 
     directory: Path
     outcomes: list[Outcome] = field(default_factory=list)

@@ -17,7 +17,7 @@ from labkit.measure.stats import text
 from labkit.notebook.experiments.fallback import COMPLAINTS
 from labkit.roofline import floors
 
-NEAR = 0.05  # a prediction this close held
+NEAR = 0.05  # a prediction within this share of the measured time counts as right
 HEAD = ("arm", "ms per token [95%]", "predicted", "a", "c", "x before [95%]", "what it is")
 
 
@@ -165,10 +165,10 @@ def page(walk: Walk, found: list[dict], shown: go.Figure) -> nbformat.NotebookNo
     length = f"{walk.params.output_tokens} tokens out" if walk.params.output_tokens else "own length"
     used = load.estimates.tpot
     about = (
-        f"Load: {walk.params.workload}, {length}, one request at a time; {used.count} requests an arm in {used.repeats}"
-        " passes, all arms in turns. TPOT and a are ● measured, with 95% bootstrap intervals; c and x are ◇ derived"
-        " from them. Predictions are ◇ derived from bytes and from arms before; each was made before its arm was asked"
-        " anything."
+        f"Load: {walk.params.workload}, {length}, one request at a time; {used.count} requests per arm in"
+        f" {used.repeats} passes, all arms in turns. TPOT and a are ● measured, with 95% bootstrap intervals; c and x"
+        " are ◇ derived from them. Predictions are ◇ derived from bytes and from arms before; each was made before its"
+        " arm was asked anything."
     )
     doubts = "".join(f"\n- {n}" for n in notes(found))
     data, metadata = bundle(shown)

@@ -1,4 +1,4 @@
-"""What a record holds. `run.json` describes the run, `requests.jsonl` has one line a request (schema version below)."""
+"""What a record holds: `run.json` describes the run, `requests.jsonl` has one line per request."""
 
 SCHEMA = 1
 META = "run.json"

@@ -1,7 +1,7 @@
 """Bytes that one decode step reads, tensor by tensor. The short formula beside it: labkit.roofline.simple.
 
 All bytes are plain numbers (bytes); `Account.evidence` gives the total with its tier. A step at batch size 1 reads
-every dense weight once, the chosen experts once each, one embedding row a position, the KV of the context, and reads
+every dense weight once, the chosen experts once each, one embedding row per position, the KV of the context, and reads
 and writes the linear-attention state.
 """
 
@@ -267,7 +267,7 @@ def _account(
 
 
 def _read(t: Tensor, form: Format, tokens: int, distinct: float) -> tuple[Size, float]:
-    """(size of one matrix, how many are read). Of the embedding a step reads one row a position."""
+    """(size of one matrix, how many are read). Of the embedding a step reads one row per position."""
     if t.role is Role.EMBEDDING:
         return form.size(1, t.cols), tokens
     return form.size(t.rows, t.cols), t.read(distinct)

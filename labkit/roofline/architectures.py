@@ -75,7 +75,7 @@ def shape_of(config: ModelConfig) -> Shape:
 
 
 def with_top_k(config: "dict | ModelConfig", top_k: int) -> ModelConfig:
-    """The config with another number of experts a token, under whatever name it has there."""
+    """The config with another number of experts per token, under whatever name it has there."""
     config = ModelConfig.of(config)
     names = _table()["fields"]["top_k"] if config.gguf is None else []
     return config.with_fields({n: top_k for n in names if n in config.fields} | {"_top_k": top_k})
@@ -185,7 +185,7 @@ def _at(plan: list[tuple[str | None, str | None]], side: int, kind: str, start: 
 
 
 def _per_layer_inputs(f: Geometry, part: Part) -> None:
-    """Gemma 4's per-layer embeddings: a gate and a projection a layer (the table is an embedding of its own)."""
+    """Gemma 4's per-layer embeddings: a gate and a projection per layer (the table is an embedding of its own)."""
     if "hidden_size_per_layer_input" in f.defaults:
         width, d = f.count("hidden_size_per_layer_input", 0, least=0), f.count("hidden_size")
         if width:

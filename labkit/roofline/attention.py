@@ -115,7 +115,7 @@ def _norm(f: Geometry, spec: dict) -> str | None:
 def mla(f: Geometry, spec: dict, part: Part, kind: str) -> None:
     """Multi-head latent attention, perhaps with an output gate and with a sparse-attention indexer.
 
-    The cache is one latent and one rotary key a token, whatever the number of heads.
+    The cache is one latent and one rotary key per token, whatever the number of heads.
     """
     d, heads, latent = f.count("hidden_size"), f.count("heads"), f.count("kv_lora_rank")
     nope, rope, value = f.count("qk_nope_head_dim"), f.count("qk_rope_head_dim"), f.count("v_head_dim")
@@ -166,7 +166,7 @@ def _indexer(f: Geometry, part: Part, rank: object, d: int) -> None:
     own.add("k_norm", "indexer", Role.SMALL, 2 * width)
     part.tensors += own.tensors
     if at:
-        # FP8 keys with one FP32 scale a token, all of them read to choose the top k.
+        # FP8 keys with one FP32 scale per token, all of them read to choose the top k.
         part.caches.append(Cache(len(at), width, format="fp8-row", name="index keys"))
 
 

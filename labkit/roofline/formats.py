@@ -63,7 +63,7 @@ class Format:
             rows = int(match[1])
             return cls(key, 8, rows, int(match[2] or rows), 4)
         if match := re.fullmatch(r"int([2-8])-(?:g([1-9]\d*)|row)(z?)", key):
-            # A 16-bit scale a group and, with zero points, one packed value of the same width.
+            # A 16-bit scale per group and, with zero points, one packed value of the same width.
             bits = int(match[1])
             return cls(key, bits, 1, int(match[2] or 0), 2 + (bits / 8 if match[3] else 0))
         if match := re.fullmatch(r"mlx([2-8])-g([1-9]\d*)", key):
@@ -75,16 +75,16 @@ class Format:
 
 
 _PLAIN = {"fp32": 32, "bf16": 16, "fp16": 16}
-# bits, block rows, block columns, bytes a scale
+# bits, block rows, block columns, bytes per scale
 _SCALED = {
-    "fp8-row": (8, 1, 0, 4),  # one FP32 scale an output row, as online FP8 quantisation makes it
+    "fp8-row": (8, 1, 0, 4),  # one FP32 scale per output row, as online FP8 quantisation makes it
     "fp8-tensor": (8, 0, 0, 4),
     "int8-row": (8, 1, 0, 4),
     "int8-tensor": (8, 0, 0, 4),
     "mxfp4": (4, 1, 32, 1),  # E2M1 values, one E8M0 byte a group of 32
     "mxfp8": (8, 1, 32, 1),
     "nvfp4": (4, 1, 16, 1),  # E2M1 values, one E4M3 byte a group of 16
-    "nf4-g64": (4, 1, 64, 4),  # bitsandbytes: one FP32 scale a group
+    "nf4-g64": (4, 1, 64, 4),  # bitsandbytes: one FP32 scale per group
     "nf4-g64-double": (4, 1, 64, 1 + 4 / 256),  # its scales quantised again
 }
 # name: values in a block, bytes of a block, nominal bits of a value (ggml's block structs)

@@ -127,7 +127,7 @@ class _Metadata:
         return value
 
     def each(self, key: str, layers: int, default: int | None = None) -> list[int]:
-        """One number a layer, from a number or a list."""
+        """One number per layer, from a number or a list."""
         value = self.get(key)
         if isinstance(value, list):
             if len(value) < layers:

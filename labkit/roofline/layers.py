@@ -199,7 +199,7 @@ def _first(f: Geometry, layers: int) -> list[str]:
     dense, freq = f.count("first_dense", least=0), f.raw("moe_layer_freq", 1)
     if dense >= layers and not f.missing:
         raise BadInput(f"{f.name}: {f.label('first_dense')}", dense, f"fewer than num_hidden_layers ({layers})")
-    if isinstance(freq, list):  # MiMo writes one number a layer
+    if isinstance(freq, list):  # MiMo writes one number per layer
         if len(freq) != layers or set(freq) - {0, 1}:
             raise BadInput(f"{f.name}: moe_layer_freq", freq, f"a number, or 0 or 1 for each of {layers} layers")
         return ["sparse" if on else "dense" for on in freq]

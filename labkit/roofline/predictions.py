@@ -17,7 +17,7 @@ from labkit.roofline.sizes import cache_bytes
 
 
 def next_rung(tpot: Number, bytes_before: Number, bytes_after: Number) -> Number:
-    """Seconds a token after a change of bytes alone: the measured TPOT of the rung before, scaled by the bytes.
+    """Seconds per token after a change of bytes alone: the measured TPOT of the rung before, scaled by the bytes.
 
     Assumes that the bandwidth reached stays the same.
     """
@@ -62,8 +62,8 @@ def round_bytes(
 ) -> RoundBytes:
     """The bytes of a round with `drafts` drafts (so drafts + 1 positions to verify), topk 1.
 
-    The state is counted once a round; an engine that keeps a state for each position writes more. draft_kv=False leaves
-    out the NEXTN layer's own KV, as some published accounts do.
+    The state is counted once per round; an engine that keeps a state for each position writes more. draft_kv=False
+    leaves out the NEXTN layer's own KV, as some published accounts do.
     """
     if isinstance(drafts, bool) or not isinstance(drafts, int) or drafts < 1:
         raise BadInput("drafts", drafts, "an integer of at least 1")
@@ -90,7 +90,7 @@ class Split:
 def two_factor_split(
     c: float, *, a: float, step_bytes: float, base_bytes: float, tpot: float, base_tpot: float
 ) -> Split:
-    """Split base_tpot / tpot into fewer bytes a token and more bandwidth.
+    """Split base_tpot / tpot into fewer bytes per token and more bandwidth.
 
     step_bytes: a plain step of the fast configuration; base_bytes: of the base. c is an input here, taken as the ratio
     of bytes: another c gives another split of the same gain, so the split alone proves nothing.
@@ -213,7 +213,7 @@ def batch_axis(
     head: str | None = None,
 ) -> list[BatchPoint]:
     """Floors of a step for several batch sizes: weights are read once, experts as many as the batch touches (expected,
-    independent choices), KV and state once a sequence. bandwidth in B/s, peak_flops in FLOP/s."""
+    independent choices), KV and state once per sequence. bandwidth in B/s, peak_flops in FLOP/s."""
     positive(bandwidth=bandwidth)
     active = shape_of(config).active_parameters
     points = []

@@ -35,7 +35,7 @@ def kv_bytes_per_token(config: "dict | ModelConfig", recipe: Recipe | None = Non
 
 
 def index_bytes_per_token(config: "dict | ModelConfig", recipe: Recipe | None = None) -> float:
-    """Bytes a token of the keys by which sparse attention chooses what it reads; 0 where there is none."""
+    """Bytes per token of the keys by which sparse attention chooses what it reads; 0 where there is none."""
     shape, recipe = shape_of(config), recipe or recipe_of(config)
     return sum(_held(c, recipe, 1) for c in shape.caches if c.format is not None)
 

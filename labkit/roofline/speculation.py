@@ -30,7 +30,7 @@ def speedup(a: Number, c: Number) -> Number:
 
 
 def predicted_tpot(tpot_plain: Number, a: Number, c: Number) -> Number:
-    """Seconds a token with speculation: TPOT of the same configuration without it, times c / a."""
+    """Seconds per token with speculation: TPOT of the same configuration without it, times c / a."""
     positive(tpot_plain=tpot_plain, a=a, c=c)
     return tpot_plain * c / a
 
@@ -59,5 +59,5 @@ def accept_length(by_position: Sequence[float]) -> float:
 
 
 def fallback_tpot(tpot_plain: Number, c: Number) -> Number:
-    """Seconds a token when every draft is rejected (a = 1): a round costs c plain steps and yields one token."""
+    """Seconds per token when every draft is rejected (a = 1): a round costs c plain steps and yields one token."""
     return predicted_tpot(tpot_plain, 1, c)

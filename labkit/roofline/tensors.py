@@ -13,8 +13,8 @@ class Role(StrEnum):
     ABSORBED = "absorbed"  # MLA's kv_b: the format on disk and the one a decode step reads may differ
     ROUTER = "router"
     HEAD = "head"
-    EMBEDDING = "embedding"  # one row a token
-    GATE = "gate"  # matrices of a row a head, left out of the quantisation
+    EMBEDDING = "embedding"  # one row per token
+    GATE = "gate"  # matrices with one row per head, left out of the quantisation
     SMALL = "small"  # norms, biases, convolutions
 
 

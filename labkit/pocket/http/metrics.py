@@ -112,7 +112,7 @@ class Metrics:
                 family.add_metric([self.model], value)
                 yield family
         yield self.first.family("time_to_first_token_seconds", "Time to first token", self.model)
-        text = "Mean time between tokens, counted once a token"
+        text = "Mean time between tokens, counted once per token"
         yield self.between.family("inter_token_latency_seconds", text, self.model)
         yield self.whole.family("e2e_request_latency_seconds", "Time from request to last token", self.model)
 

@@ -28,7 +28,7 @@ class Run:
     The engine's thread writes tokens into a ring and makes a file descriptor readable; the loop wakes, and `next` takes
     every token that is there by then, so a slow client costs chunks, never engine time. After the first token `next`
     lets `pace` seconds go by between two pieces: where cores share a cache or a physical core, every wake-up of this
-    process takes time from the engine, and at a token a millisecond that is several per cent of it. The end is never
+    process takes time from the engine, and at one token per millisecond that is several percent of it. The end is never
     waited for: it comes through `join` on a thread.
     """
 

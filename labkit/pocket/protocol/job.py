@@ -92,7 +92,7 @@ class Limits:
 def multiply(jobs: list[Job], n: int, field: str) -> tuple[Job, ...]:
     """Each job n times, numbered, each sample with a seed of its own."""
     if len(jobs) * n > MAX_PROMPTS:
-        raise BadInput(field, f"{len(jobs)} prompts, {n} samples each", f"at most {MAX_PROMPTS} answers a request")
+        raise BadInput(field, f"{len(jobs)} prompts, {n} samples each", f"at most {MAX_PROMPTS} answers per request")
     return tuple(
         replace(job, index=at * n + i, sampling=replace(job.sampling, seed=(job.sampling.seed + at * n + i) % SEEDS))
         for at, job in enumerate(jobs)
