@@ -48,7 +48,7 @@ function render({model, el}) {
       const text = JSON.stringify(one);
       if (gone || !frames[i] || frames[i].drawn === text) continue;
       const {plot, caption} = frames[i];
-      const copy = JSON.parse(text);
+      const copy = labkitFit(one, el.clientWidth || 900);
       const alt = (copy.layout.meta && copy.layout.meta.alt) || "figure";
       await library.react(plot, copy.data, copy.layout, CONFIG);
       frames[i].drawn = text;

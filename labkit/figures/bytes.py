@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from labkit.evidence import Evidence, Tier
 from labkit.figures.marks import hover
-from labkit.figures.theme import GREEN, INK, SERIES, new, tier_name
+from labkit.figures.theme import GREEN, INK, SERIES, VERMILION, new, tier_name
 from labkit.roofline.account import Account
 from labkit.roofline.capacity import Capacity
 from labkit.roofline.predictions import BatchPoint, Influence, RoundBytes, Split
@@ -47,7 +47,7 @@ def two_accounts(short: Simple, account: Account) -> go.Figure:
         cliponaxis=False,
         hovertemplate="%{x}: %{text} GB<extra>◇ derived</extra>",
     )
-    figure.update_xaxes(tickangle=0, tickfont_size=11)
+    figure.update_xaxes(tickfont_size=11)
     figure.update_yaxes(range=[0, 1.15 * max(account.total_bytes, short.total_bytes) / 1e9])
     return figure
 
@@ -62,8 +62,13 @@ def _wrap(text: str, width: int = 12) -> str:
     return "<br>".join(lines)
 
 
-def against_context(accounts: Sequence[Account], crossover: float | None, bandwidth: Evidence, here: int) -> go.Figure:
-    """Milliseconds of a step's floor by parts over context length; accounts in order of context."""
+def against_context(
+    accounts: Sequence[Account], crossover: float | None, bandwidth: Evidence, here: int, full: int | None = None
+) -> go.Figure:
+    """Milliseconds of a step's lower bound by parts over context length; accounts in order of context.
+
+    crossover: tokens at which KV equals the weights; full: tokens at which memory is full; None where neither happens.
+    """
     xs = [a.context for a in accounts]
     figure = new(
         "Context: the KV grows, the weights do not",
@@ -91,9 +96,13 @@ def against_context(accounts: Sequence[Account], crossover: float | None, bandwi
                 hovertemplate=f"{name} at %{{x:,}} tokens: %{{customdata:.1f}} MB, %{{y:.3g}} ms"
                 "<extra>◇ derived</extra>",
             )
-    _mark(figure, here, "you are here", "left")
+    end = xs[-1] or 1
+    _mark(figure, here, "you are here", "left" if here < 0.6 * end else "right")
     if crossover and xs[0] <= crossover <= xs[-1]:
-        _mark(figure, crossover, f"KV = weights at {crossover / 1e3:,.0f}k", "right")
+        _mark(figure, crossover, f"KV = weights at {crossover / 1e3:,.0f}k", "right", row=1)
+    if full is not None and xs[0] <= full <= xs[-1]:
+        said = f"memory is full at {full / 1e3:,.0f}k"
+        _mark(figure, full, said, "left" if full < 0.6 * end else "right", row=2)
     figure.update_yaxes(rangemode="tozero")
     return figure
 
@@ -103,10 +112,11 @@ def _share(accounts: Sequence[Account], here: int) -> float:
     return nearest.kv_bytes / nearest.total_bytes
 
 
-def _mark(figure: go.Figure, x: float, text: str, side: str = "left", log: bool = False) -> None:
+def _mark(figure: go.Figure, x: float, text: str, side: str = "left", log: bool = False, row: int = 0) -> None:
     """A vertical line with its words beside it, inside the plot; `side` is the end of the words at the line.
 
-    log: the axis is logarithmic, where Plotly places lines by their value and words by its logarithm.
+    log: the axis is logarithmic, where Plotly places lines by their value and words by its logarithm. row: words of
+    several lines stand below each other.
     """
     figure.add_shape(type="line", x0=x, x1=x, xref="x", y0=0, y1=1, yref="paper", line=dict(color=INK, dash="dot"))
     figure.add_annotation(
@@ -119,6 +129,7 @@ def _mark(figure: go.Figure, x: float, text: str, side: str = "left", log: bool 
         xanchor=side,
         yanchor="top",
         xshift=4 if side == "left" else -4,
+        yshift=-36 * row,  # two lines, on a narrow page
     )
 
 
@@ -175,7 +186,7 @@ def held(room: Capacity) -> go.Figure:
     figure = new(
         f"{'It fits' if room.fits else 'It does not fit'}: {room.held_bytes / 1e9:.1f} GB of {usable:.1f} GB usable",
         x="GB held ◇ derived",
-        height=260,
+        height=320,
         alt="; ".join(f"{name} {size / 1e9:.3g} GB" for name, size in room.parts) + f". Usable: {usable:.3g} GB.",
     )
     for i, (name, size) in enumerate(room.parts):
@@ -240,12 +251,15 @@ def changes(rows: Sequence[tuple[str, Account]], bandwidth: Evidence) -> go.Figu
             showarrow=False,
             xanchor="left",
         )
-    figure.update_layout(barmode="stack", margin_l=190)
+    figure.update_layout(barmode="stack")
     return figure
 
 
-def batches(points: Sequence[BatchPoint], bandwidth: Evidence, ends: str = "") -> go.Figure:
-    """Tokens a second over batch size, all of it analytical. `ends`: why the curve stops before the axis does."""
+def batches(points: Sequence[BatchPoint], bandwidth: Evidence, ends: str = "", here: int = 1) -> go.Figure:
+    """Tokens per second over batch size, all of it analytical.
+
+    ends: why the curve stops before the axis does. here: the reader's batch, marked where it is not 1.
+    """
     figure = new(
         f"Batches ({points[0].label})",
         x="sequences decoded together",
@@ -270,11 +284,13 @@ def batches(points: Sequence[BatchPoint], bandwidth: Evidence, ends: str = "") -
         )
     turn = next((p for p in points if p.bound == "compute"), None)
     if turn is not None:
-        _mark(figure, turn.batch, f"compute-bound from batch {turn.batch}", "right", log=True)
+        _mark(figure, turn.batch, f"compute-bound from batch {turn.batch}", "right", log=True, row=1)
     if ends:
-        _mark(figure, points[-1].batch, ends, "right", log=True)
+        _mark(figure, points[-1].batch, ends, "right" if points[-1].batch > 1 else "left", log=True)
+    if 1 < here <= points[-1].batch:
+        _mark(figure, here, f"batch {here}", "right", log=True, row=2)
     figure.update_xaxes(type="log", tickvals=[p.batch for p in points])
-    figure.update_yaxes(type="log")
+    figure.update_yaxes(type="log", dtick="D2")
     return figure
 
 
@@ -328,5 +344,38 @@ def tornado(influences: Sequence[Influence], centre: Evidence, swing: float) -> 
             marker=dict(color=SERIES[look].colour, pattern=dict(shape="" if look == 0 else "/")),
             hovertemplate="%{y}, " + name + ": %{x:.4g} ms<extra>◇ derived</extra>",
         )
-    figure.update_layout(barmode="overlay", margin_l=150)
+    figure.update_layout(barmode="overlay")
+    return figure
+
+
+def simulated_gain(rows: Sequence[tuple[int, float, float, float]]) -> go.Figure:
+    """S over the number of drafts as simulated. rows: (drafts, S, low, high), the range of short runs."""
+    figure = new(
+        "Simulated, not measured: speed-up over the number of drafts",
+        x="drafts per round",
+        y="S: times as fast as without drafting",
+        height=380,
+        alt="Simulated: " + "; ".join(f"{k} drafts S = {s:.2f}, {lo:.2f} to {hi:.2f}" for k, s, lo, hi in rows) + ".",
+    )
+    figure.add_scatter(
+        x=[k for k, *_ in rows],
+        y=[s for _, s, *_ in rows],
+        error_y=dict(
+            type="data",
+            symmetric=False,
+            array=[hi - s for _, s, _, hi in rows],
+            arrayminus=[s - lo for _, s, lo, _ in rows],
+        ),
+        mode="lines+markers",
+        name=tier_name("expected, with the range of 95% of simulated runs", DERIVED),
+        line=dict(color=SERIES[1].colour, dash=SERIES[1].dash, width=2),
+        marker=dict(symbol=SERIES[1].marker, size=9),
+        hovertemplate="%{x} drafts: S = %{y:.2f}<extra>◇ simulated, not measured</extra>",
+    )
+    figure.add_hline(y=1, line=dict(color=VERMILION, width=1.5))
+    figure.add_annotation(
+        text="S = 1: no gain", x=0, xref="paper", y=1, yanchor="bottom", xanchor="left", showarrow=False
+    )
+    figure.update_xaxes(dtick=1)
+    figure.update_yaxes(rangemode="tozero")
     return figure

@@ -132,7 +132,7 @@ def account_bars(account: "Account", *, title: str = "What one decode step reads
             + ", the group is %{customdata[1]:.1f}% of the step"
             "<extra>◇ derived</extra>",
         )
-    figure.update_layout(barmode="stack", margin_l=150)
+    figure.update_layout(barmode="stack")
     return figure
 
 
@@ -170,7 +170,7 @@ def bytes_treemap(account: "Account", *, title: str = "Bytes per step, by area")
         textfont=dict(color=["white" if i % len(SERIES) == 0 else "#14171b" for i in range(len(lines))]),
         tiling=dict(pad=2),
     )
-    figure.update_layout(margin=dict(l=8, r=8, t=56, b=8))
+    figure.update_layout(margin=dict(l=8, r=44, t=56, b=8))
     return figure
 
 

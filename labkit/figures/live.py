@@ -13,11 +13,13 @@ import anywidget
 import plotly.graph_objects as go
 import traitlets
 
+from labkit.figures import fit_js
+
 
 class Board(anywidget.AnyWidget):
     """Live figures, one below the other, each with its alt text as caption."""
 
-    _esm = (Path(__file__).parent / "board.js").read_text(encoding="utf-8")
+    _esm = fit_js() + (Path(__file__).parent / "board.js").read_text(encoding="utf-8")
     figures = traitlets.List().tag(sync=True)
 
     def __init__(self, figures: Sequence[go.Figure] = ()):

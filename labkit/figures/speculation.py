@@ -31,7 +31,7 @@ def ac_plane(
     )
     right = 1.15 * max([4.0, *(c.high or c.value for _, _, c in points)])
     top = 1.1 * max([4.0, guess or 0.0, *(a.high or a.value for _, a, _ in points)])
-    for s in (0.5, 1.0, 1.5, 2.0, 3.0) if right < 6 else (0.5, 1.0, 2.0):
+    for s in (0.5, 1.0, 2.0, 3.0) if right < 6 else (0.5, 1.0, 2.0):
         x = min(right, top / s)
         figure.add_scatter(
             x=[0, x],

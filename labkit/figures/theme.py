@@ -74,16 +74,23 @@ AXIS = dict(
 TEMPLATE = go.layout.Template(
     layout=dict(
         font=dict(family="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif", size=13, color=INK),
-        title=dict(font=dict(size=16), x=0.0, xanchor="left", xref="paper", yref="container", y=0.97, yanchor="top"),
+        # From the page's edge, not the plot's: long names at the axis would push the title to the right.
+        title=dict(
+            font=dict(size=16), x=0, xanchor="left", xref="container", pad_l=12, yref="container", y=0.97, yanchor="top"
+        ),
         colorway=[s.colour for s in SERIES],
         showlegend=True,
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
         xaxis=AXIS,
         yaxis=AXIS,
-        legend=dict(orientation="h", yanchor="top", y=-0.22, x=0, xanchor="left", bgcolor="rgba(0,0,0,0)"),
-        margin=dict(l=60, r=24, t=56, b=56),
-        modebar=dict(bgcolor="rgba(0,0,0,0)", color=GRID, activecolor=INK),
+        # From the figure's lower edge up: a share of the plot's height would put it into a flat figure's axis title.
+        legend=dict(
+            orientation="h", yref="container", y=0, yanchor="bottom", x=0, xanchor="left", bgcolor="rgba(0,0,0,0)"
+        ),
+        # The bar of buttons stands in the right margin: across the top it would lie over the title.
+        margin=dict(l=60, r=44, t=56, b=56),
+        modebar=dict(orientation="v", bgcolor="rgba(0,0,0,0)", color=GRID, activecolor=INK),
         hoverlabel=dict(align="left", font=dict(size=12)),
         height=400,
     )

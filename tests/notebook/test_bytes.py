@@ -1,10 +1,14 @@
 """Notebook 01's panel: the same numbers headless, under sliders, and in its answers."""
 
+import json
+
 import pytest
+import yaml
 
 from labkit import catalog
 from labkit.errors import BadInput
-from labkit.notebook import bytes as panel
+from labkit.notebook.bytes import amounts, closing, link, panel, sections
+from labkit.notebook.bytes.choice import Choice
 from labkit.roofline.account import per_tensor
 
 PARAMETERS = dict(
@@ -20,6 +24,7 @@ PARAMETERS = dict(
     my_machine="h200",
 )
 SECTIONS = (
+    "choose",
     "fits",
     "read",
     "accounts",
@@ -27,9 +32,10 @@ SECTIONS = (
     "used",
     "context",
     "window",
+    "simulate",
     "change",
     "batch",
-    "hangs",
+    "depends",
     "story",
     "yours",
     "check",
@@ -64,7 +70,7 @@ def test_every_section_at_every_kind_of_model(shown, model, machine):
     p = lab(model=model, machine=machine)
     for name in SECTIONS:
         getattr(p, name)()
-    assert len(shown["figures"]) == 10 and len(shown["text"]) >= 8
+    assert len(shown["figures"]) == 12 and len(shown["text"]) >= 10
     assert all(f.layout.meta["alt"] and f.data for f in shown["figures"])
 
 
@@ -106,11 +112,11 @@ def test_a_time_is_used_only_where_it_belongs():
 
 
 def test_answers_follow_the_settings():
-    answers = dict(lab().questions())
+    answers = dict(closing.questions(lab().at))
     assert any(a.startswith("401.8 MB less, 1.472 ms") for a in answers.values())
     assert any(a.startswith("About 31.3, not 32") for a in answers.values())
     assert any(q.startswith("U is 69%") for q in answers)
-    other = dict(lab(top_k=4, context=1000).questions())
+    other = dict(closing.questions(lab(top_k=4, context=1000).at))
     assert any(a.startswith("About 15.8, not 16") for a in other.values())
     assert not any(q.startswith("U is") for q in other)
 
@@ -125,44 +131,173 @@ def test_the_readers_three_numbers(capsys):
     assert "room" not in capsys.readouterr().out
 
 
-def test_the_longest_bar_is_guessed_before_it_is_seen(monkeypatch):
-    import IPython.display
+@pytest.fixture
+def live(monkeypatch):
+    """A live panel and what its cells display."""
+    pytest.importorskip("anywidget")
+    seen = []
+    monkeypatch.setattr("IPython.display.display", lambda *a, **k: seen.extend(a))
+    made = lab(live=True)
+    seen.clear()
+    return made, seen
 
-    shown = []
-    monkeypatch.setattr(IPython.display, "display", shown.append)
-    p = lab(live=True)
-    shown.clear()
+
+def test_the_longest_bar_is_guessed_before_it_is_seen(live):
+    p, shown = live
     p.read()
-    asking, sliders, board, table = shown[0].children
+    asking, rest = shown[0].children
     menu, said = asking.children
-    p._controls["context"].value = 0
+    _, board, table = rest.children
+    p.front.controls["context"].value = 0
     assert board.figures == [] and table.value == ""
-    p._controls["context"].value = 32768
+    p.front.controls["context"].value = 32768
     menu.value = "head"
     assert board.figures and "largest part" in table.value
     assert "head: 15%" in said.value and "KDA projections: 35%" in said.value
     menu.value = "KDA projections"
-    assert "Right" in said.value and len(p._sections) == 1
+    assert "Right" in said.value and len(p.front.drawn) == 1
     # The KV is a bar like any other: at a long context it is the longest.
     p.at.values["context"] = 262144
-    assert "KV cache" in str(p._read_lines()[1])
-    assert "Right" in p._largest("KV cache")
+    assert "KV cache" in str(amounts.read_lines(p.at)[1])
+    assert "Right" in amounts.guessed(p.at, "KV cache")
 
 
-def test_live_sliders_move_every_section(monkeypatch):
-    pytest.importorskip("anywidget")
-    monkeypatch.setattr("IPython.display.display", lambda *a, **k: None)
-    p = lab(live=True)
-    p.hangs()
+def test_live_controls_move_every_section(live):
+    p, shown = live
+    p.depends()
     p.context()
-    (_, first, _, note), (_, second, _, table) = p._sections
+    (_, first, _), (_, second, table) = (w.children for w in shown)
     before = first.figures[0]["data"][0]["x"], second.figures[0]["data"][-1]["y"]
-    p._controls["context"].value = p._controls["context"].max
-    assert p.at.context == p._controls["context"].max
-    assert first.figures[0]["data"][0]["x"] != before[0]
-    assert "264.2 MB" not in table.value and note is not table
-    p._controls["machine"].value = "h200"
+    context = p.front.controls["context"]
+    context.value = context.max
+    assert p.at.context == context.max
+    assert first.figures[0]["data"][0]["x"] != before[0] and "264.2 MB" not in table.value
+    p.front.controls["machine"].value = "h200"
     assert second.figures[0]["data"][-1]["y"] != before[1]
+
+
+def test_another_model_brings_its_own_ranges(live):
+    p, _ = live
+    p.choose()
+    p.window()
+    c = p.front.controls
+    c["context"].value = 200_000
+    c["model"].value = "qwen3-8b"
+    assert p.at.base.name == "qwen3-8b" and c["context"].max == p.at.longest and c["context"].value == p.at.longest
+    assert c["top_k"].max <= 1 and p.front.alert.value == ""
+    c["model"].value = "deepseek-v3"
+    assert c["top_k"].value == 8 and c["context"].max == p.at.longest != 40960
+
+
+def test_every_model_of_the_catalog_can_be_picked(live):
+    p, _ = live
+    p.choose()
+    for model in catalog.catalog().models:
+        p.front.controls["model"].value = model
+        assert p.at.base.name == model and p.front.alert.value == "", model
+
+
+def test_a_bandwidth_of_ones_own_is_used_and_said_to_be_given():
+    own, half = lab(), lab(bandwidth=136.5)
+    assert own.at.machine.bandwidth.value == 273
+    floor = dict((what, v) for what, v, _ in amounts.read_lines(half.at))["lower bound on time"]
+    assert floor.value == pytest.approx(2 * 19.16e-3, rel=1e-3)
+    assert half.at.machine.bandwidth.tier == "reported" and half.at.known_time() is None
+
+
+def test_more_sequences_hold_more():
+    one, many = lab(batch=1).at.room(), lab(batch=32).at.room()
+    assert many.held_bytes > one.held_bytes and many.longest_context < 262144
+    full = [n.text for n in amounts.context_figure(lab(batch=32).at).layout.annotations]
+    assert any("memory is full" in t for t in full)
+
+
+CONFIG = json.dumps(catalog.load_config("qwen3-8b").fields)
+
+
+def test_a_pasted_config_is_counted(live):
+    p, shown = live
+    p.choose()
+    row, paste, alert, *_ = shown[0].children
+    text, take = paste.children[0].children
+    text.value = CONFIG
+    take.click()
+    assert p.at.base.name == "pasted config" and alert.value == ""
+    assert p.at.account().total_bytes == lab(model="qwen3-8b", machine="h200").at.account().total_bytes
+    assert lab(config=CONFIG).at.account().total_bytes == p.at.account().total_bytes
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", "not json <script>", "{}", '{"architectures": ["Nobody"]}', '{"architectures": 3}']
+)
+def test_a_config_that_cannot_be_counted_is_one_line_and_changes_nothing(live, text):
+    with pytest.raises(BadInput) as e:
+        lab(config=text)
+    assert len(str(e.value).splitlines()) == 1
+    p, _ = live
+    p.choose()
+    before = p.at.base
+    p.front._change(lambda: p.at.paste(text))
+    assert p.at.base is before and "role=" in p.front.alert.value and "<script>" not in p.front.alert.value
+
+
+def test_a_link_brings_every_setting_back():
+    there = lab(model="deepseek-v3", machine="h200", context=4096, batch=8, bandwidth=2000.0, head="fp8", top_k=4).at
+    here = lab().at
+    link.apply(here, link.query(there))
+    assert here.values == there.values
+    pasted = lab(config=CONFIG).at
+    link.apply(here, link.query(pasted))
+    assert here.values == pasted.values and here.account().total_bytes == pasted.account().total_bytes
+
+
+@pytest.mark.parametrize("text", ["model=nonesuch", "context=-1", "engine=x", "machine=h200&batch=0"])
+def test_a_link_that_does_not_fit_changes_nothing(text):
+    at = lab().at
+    before = dict(at.values)
+    with pytest.raises(BadInput):
+        link.apply(at, text)
+    assert at.values == before
+
+
+def test_the_command_gives_the_same_choice():
+    import shlex
+
+    at = lab(model="qwen3-30b-a3b", machine="h200", context=4096, acceptance=[0.5, 0.4], draft_cost=0.02).at
+    words = shlex.split(link.command(at))
+    given = {words[i + 1]: words[i + 2] for i, w in enumerate(words) if w == "-p"}
+    more = yaml.safe_load("\n".join(words[i + 1] for i, w in enumerate(words) if w == "-y"))
+    again = Choice(**{"tpot_ms": None, **{k: yaml.safe_load(v) for k, v in given.items()}, **more})
+    assert again.values == at.values
+
+
+def test_the_simulation_says_what_it_is_wherever_it_is_shown(shown):
+    p = lab()
+    p.simulate()
+    assert all("imulated" in f.layout.title.text and "not measured" in f.layout.title.text for f in shown["figures"])
+    assert "simulated" in shown["text"][0]
+    said = json.dumps([f.to_plotly_json() for f in shown["figures"]], default=str, ensure_ascii=False)
+    assert "● measured" not in said + shown["text"][0]
+
+
+def test_simulated_points_lie_where_a_and_c_say():
+    p = lab(acceptance=[0.5, 0.5], verify_cost=0.1, draft_cost=0.1)
+    rounds = p.at.drafting()
+    assert [r.a for r in rounds[:2]] == pytest.approx([1.5, 1.75]) and [r.c for r in rounds[:2]] == [1.2, 1.4]
+    assert rounds[2].a == rounds[1].a  # no third draft is ever accepted
+    plane = sections.SECTIONS["simulate"].figures[0](p.at)
+    point = plane.data[-1]
+    assert "S = 1" in {n.text for n in plane.layout.annotations} and point.y[0] == pytest.approx(1.75)
+
+
+def test_costs_follow_the_bytes_until_they_are_set():
+    at = lab().at
+    first = at.values["verify_cost"]
+    at.choose("model", "qwen3-8b")
+    assert at.values["verify_cost"] < first < 1
+    at.choose("verify_cost", 0.5)
+    at.choose("model", "ling-3.0-flash")
+    assert at.values["verify_cost"] == 0.5
 
 
 @pytest.mark.parametrize(
@@ -179,6 +314,12 @@ def test_live_sliders_move_every_section(monkeypatch):
         ({"window": 17}, "window"),
         ({"tpot_ms": -1}, "tpot_ms"),
         ({"tpot_ms": "soon"}, "tpot_ms"),
+        ({"bandwidth": -1}, "bandwidth"),
+        ({"bandwidth": "fast"}, "bandwidth"),
+        ({"batch": 0}, "batch"),
+        ({"acceptance": [1.5]}, "acceptance"),
+        ({"acceptance": [0.5] * 9}, "acceptance"),
+        ({"draft_cost": -0.1}, "draft_cost"),
     ],
 )
 def test_bad_parameters_are_named_at_once(changed, what):

@@ -1,90 +1,38 @@
-"""What the reader of notebook 01 has chosen, and the accounts that follow from it."""
+"""What the roofline says at the settings of notebook 01: accounts, capacity, batches, simulated rounds."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import yaml
 
 from labkit import catalog
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived, reported, spec
-from labkit.fields import check, real
 from labkit.measure import machine as machines
-from labkit.notebook.settings import Setting, checked
+from labkit.notebook.bytes.offers import AS_RELEASED, BATCHES, POSITIONS, WINDOWS
 from labkit.roofline.account import Account, per_tensor
-from labkit.roofline.architectures import shape_of, with_top_k
+from labkit.roofline.architectures import with_top_k
 from labkit.roofline.capacity import Capacity, capacity, largest_batch
+from labkit.roofline.drafting import Round, simulate
 from labkit.roofline.formats import Format
 from labkit.roofline.predictions import BatchPoint, RoundBytes, batch_axis, context_crossover, round_bytes
 from labkit.roofline.quantization import Recipe, recipe_of
 from labkit.roofline.simple import Simple, simple
+from labkit.roofline.tensors import Shape
 
-AS_RELEASED = "as released"
-FORMATS = (AS_RELEASED, "bf16", "fp8-row", "mxfp4", "int4-g32", "int4-g128")
-HEADS = (AS_RELEASED, "bf16", "fp8", "fp32")
-BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
-WINDOWS = 16
-LONGEST = 131072  # where a config names no longest context
+DRAFT_COST = 0.1  # plain steps, of a drafter whose bytes are not known: an assumption
 
 
-class Choice:
-    """Settings with their values, and what the roofline says at them. BadInput for values that do not fit."""
+class Counted:
+    """values: the settings by name; base: the model's config as it is, of this shape; longest: tokens of context that
+    it takes; tpot_ms: a time per token that the reader knows, or None."""
 
-    def __init__(
-        self,
-        *,
-        model: str,
-        machine: str,
-        context: int,
-        experts: str,
-        head: str,
-        top_k: int,
-        window: int,
-        tpot_ms: float | None,
-    ):
-        self.base = catalog.load_config(model)
-        self.shape = shape_of(self.base)
-        self.tpot_ms = check(real(1e-6, 1e6) | None, "tpot_ms", tpot_ms)
-        self.longest = self.base.fields.get("max_position_embeddings") or LONGEST
-        self.settings = (
-            Setting(
-                "machine",
-                "machine",
-                "choice",
-                "The machine whose memory bandwidth is used.",
-                choices=(*catalog.catalog().machines, "this"),
-            ),
-            Setting(
-                "context",
-                "context",
-                "int",
-                "Tokens whose KV is read per step.",
-                0,
-                self.longest,
-                max(1, self.longest // 256),
-            ),
-            Setting("experts", "expert format", "choice", "Number format of the routed experts.", choices=FORMATS),
-            Setting("head", "head format", "choice", "Number format of the LM head.", choices=HEADS),
-            Setting(
-                "top_k",
-                "top-k",
-                "int",
-                "Experts per token and layer.",
-                min(1, self.shape.experts),
-                max(1, min(self.shape.experts, 4 * self.shape.top_k)),
-            ),
-            Setting("window", "window", "int", "Positions computed together in one step.", 1, WINDOWS),
-        )
-        # 0 stands for the model's own top-k: the parameters cell need not know the model.
-        self.values = checked(
-            self.settings,
-            {
-                "machine": machine,
-                "context": context,
-                "experts": experts,
-                "head": head,
-                "top_k": self.shape.top_k if top_k == 0 else top_k,
-                "window": window,
-            },
-        )
-
-    def setting(self, name: str) -> Setting:
-        return next(s for s in self.settings if s.name == name)
+    values: dict
+    base: catalog.ModelConfig
+    shape: Shape
+    longest: int
+    tpot_ms: float | None
 
     @property
     def context(self) -> int:
@@ -99,8 +47,18 @@ class Choice:
         return self.values["top_k"]
 
     @property
-    def machine(self) -> catalog.Machine:
+    def batch(self) -> int:
+        return self.values["batch"]
+
+    @property
+    def own_machine(self) -> catalog.Machine:
         return machines.find(self.values["machine"])
+
+    @property
+    def machine(self) -> catalog.Machine:
+        """The chosen machine, at the chosen bandwidth where one was set."""
+        found, set_to = self.own_machine, self.values["bandwidth"]
+        return replace(found, bandwidth=reported(set_to, "GB/s", "given as bandwidth")) if set_to else found
 
     @property
     def config(self) -> catalog.ModelConfig:
@@ -139,16 +97,18 @@ class Choice:
         """A TPOT for exactly these settings: the reader's own, or a published one, or None."""
         if self.tpot_ms is not None:
             return reported(self.tpot_ms, "ms", "given as tpot_ms")
-        rung = {"bf16": "baseline", AS_RELEASED: "baseline", "fp8": "fp8-head"}.get(self.values["head"])
-        as_published = (
-            self.base.name == "ling-3.0-flash"
-            and self.values["machine"] == "dgx-spark"
-            and rung is not None
-            and self.values["experts"] in (AS_RELEASED, "mxfp4")
-            and self.top_k == self.shape.top_k
-            and 30_000 <= self.context <= 36_000
-        )  # the published load: 32K in, 2K out
-        return catalog.result(f"synthetic-{rung}").metrics["tpot"] if as_published else None
+        for row in published()["times"]:
+            found, (low, high) = catalog.result(row["result"]), row["context"]
+            if (
+                (found.model, found.machine) == (self.base.name, self.values["machine"])
+                and self.values["head"] in row["heads"]
+                and self.values["experts"] in row["experts"]
+                and not self.values["bandwidth"]
+                and self.top_k == self.shape.top_k
+                and low <= self.context <= high
+            ):
+                return found.metrics["tpot"]
+        return None
 
     def crossover(self) -> float | None:
         """The context at which KV equals the weights, None where it never does."""
@@ -157,19 +117,23 @@ class Choice:
         except BadInput:
             return None
 
-    def rounds(self) -> list[RoundBytes]:
-        """Draft-and-verify rounds of 2, 3, ... positions; empty for a model without a NEXTN layer."""
+    def rounds(self, most: int = WINDOWS) -> list[RoundBytes]:
+        """Draft-and-verify rounds of 2, 3, ... `most` positions; empty for a model without a NEXTN layer."""
         if not self.shape.nextn:
             return []
         return [
             round_bytes(self.config, context=self.context, drafts=m - 1, recipe=self.recipe, head=self.head)
-            for m in range(2, WINDOWS + 1)
+            for m in range(2, most + 1)
         ]
+
+    def largest_batch(self) -> int | None:
+        """The largest batch that memory holds, where that is less than the batch axis shows; else None."""
+        held = largest_batch(self.config, self.machine, BATCHES, context=self.context, recipe=self.recipe)
+        return None if held is None or held == BATCHES[-1] else held
 
     def batches(self) -> list[BatchPoint]:
         """Batches as far as the memory holds them, with the compute roof where a peak is known."""
-        held = largest_batch(self.config, self.machine, BATCHES, context=self.context, recipe=self.recipe)
-        peak = self.peak()
+        held, peak = self.largest_batch(), self.peak()
         return batch_axis(
             self.config,
             [b for b in BATCHES if held is None or b <= max(1, held)],
@@ -189,9 +153,9 @@ class Choice:
         return None if sparse is None else (sparse.flops.si / 2, f"half of the sparse {sparse.precision} peak, assumed")
 
     def room(self, context: int | None = None) -> Capacity | None:
-        """What must be held at the present settings; None where the machine's memory is not known."""
+        """What `batch` sequences must hold at the present settings; None where the machine's memory is not known."""
         context = self.context if context is None else context
-        return capacity(self.config, self.machine, context=context, recipe=self.recipe)
+        return capacity(self.config, self.machine, context=context, batch=self.batch, recipe=self.recipe)
 
     def changes(self) -> list[tuple[str, Account]]:
         """(change, account after it) for single changes of format, head and context, the present settings first."""
@@ -213,3 +177,21 @@ class Choice:
         if 2 * self.context <= self.longest:
             found.append(("twice the context", self.account(context=2 * self.context)))
         return found
+
+    def costs_by_bytes(self) -> tuple[float, float]:
+        """(of a further position to verify, of a draft pass) in plain steps, by bytes at the present settings."""
+        plain = self.account().total_bytes
+        verify = (self.account(tokens=4).total_bytes - plain) / 3 / plain
+        rounds = self.rounds(most=2)
+        return verify, rounds[0].draft.total_bytes / plain if rounds else DRAFT_COST
+
+    def drafting(self) -> list[Round]:
+        """Simulated rounds of 1, 2, ... drafts at the chosen acceptances and costs."""
+        shares = [self.values[f"accept_{i}"] for i in range(1, POSITIONS + 1)]
+        return simulate(shares, verify=self.values["verify_cost"], draft=self.values["draft_cost"])
+
+
+@cache
+def published() -> dict:
+    """Which published results belong to which settings: published.yaml."""
+    return yaml.safe_load((Path(__file__).parent / "published.yaml").read_text(encoding="utf-8"))

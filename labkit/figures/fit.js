@@ -1,0 +1,30 @@
+// Breaks titles, axis titles, notes and legend names into lines that a narrow figure holds: plotly breaks no text by itself.
+function labkitFit(figure, width) {
+  const {data, layout} = JSON.parse(JSON.stringify(figure));
+  const broken = (text, room, size) => String(text).split("<br>").map(line => {
+    const most = Math.max(12, Math.floor(room / (0.56 * size)));
+    const lines = [""];
+    for (const word of line.split(" ")) {
+      const last = lines[lines.length - 1];
+      if (last && last.length + 1 + word.length > most) lines.push(word);
+      else lines[lines.length - 1] = last ? last + " " + word : word;
+    }
+    return lines.join("<br>");
+  }).join("<br>");
+  const rows = text => (text.match(/<br>/g) || []).length;
+  if (layout.title && layout.title.text) {
+    const text = broken(layout.title.text, width - 64, 16);
+    layout.margin = {...layout.margin, t: 56 + 20 * rows(text)};
+    layout.height = (layout.height || 400) + 20 * (rows(text) - rows(layout.title.text));
+    layout.title.text = text;
+  }
+  for (const name of Object.keys(layout).filter(n => /^[xy]axis\d*$/.test(n))) {
+    const axis = layout[name];
+    const room = name[0] === "x" ? width - 190 : 0.45 * (layout.height || 400);
+    if (axis.title && axis.title.text) axis.title.text = broken(axis.title.text, room, 13);
+    if (name[0] === "x" && axis.dtick === "D2" && width < 500) axis.dtick = 1;  // whole decades
+  }
+  for (const note of layout.annotations || []) if (note.text) note.text = broken(note.text, 0.4 * width, 13);
+  for (const trace of data) if (trace.name) trace.name = broken(trace.name, width - 90, 13);
+  return {data, layout};
+}

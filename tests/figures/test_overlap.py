@@ -1,0 +1,122 @@
+"""No title, axis title, legend, label or button of a figure lies on another one, at any width that a page gives it."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from labkit.figures import fit_js
+from labkit.figures.theme import TEMPLATE
+from labkit.notebook.bytes import BytesPanel
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+EXECUTED = Path(__file__).parents[2] / "outputs" / "examples" / "pocket"
+# A notebook's figures in a window of 1000 and of 1400 pixels with the file browser open; a report on a phone.
+WIDTHS = (350, 620, 960)
+PLOTLY = "application/vnd.plotly.v1+json"
+
+# Boxes by kind. Turned labels are left out: their upright boxes meet where the words do not.
+BOXES = """g => {
+  const at = g.getBoundingClientRect(), found = [];
+  const kinds = {title: '.gtitle', xtitle: '.xtitle', ytitle: '.ytitle', legend: '.legend .traces',
+    xtick: '.xtick text', ytick: '.ytick text', words: '.annotation-text-g', buttons: '.modebar-group'};
+  for (const [kind, selector] of Object.entries(kinds)) for (const e of g.querySelectorAll(selector)) {
+    const box = e.getBoundingClientRect();
+    const turned = /rotate\\((?!0,)/.test(e.getAttribute('transform') || '');
+    if (!box.width || !box.height || (kind.endsWith('tick') && turned)) continue;
+    found.push([kind, e.textContent, box.left - at.left, box.right - at.left, box.top, box.bottom]);
+  }
+  return found; }"""
+
+
+def meeting(boxes: list, width: float) -> list[str]:
+    """What lies on what, and what is cut at the side."""
+    found = []
+    for i, (kind, text, left, right, top, bottom) in enumerate(boxes):
+        if right > width + 2 or left < -2:
+            found.append(f"{kind} {text!r} is cut")
+        for other, words, x0, x1, y0, y1 in boxes[i + 1 :]:
+            if min(right, x1) - max(left, x0) > 2 and min(bottom, y1) - max(top, y0) > 2:
+                found.append(f"{kind} {text!r} meets {other} {words!r}")
+    return found
+
+
+def figures_of_01(model: str, machine: str) -> list[tuple[str, dict]]:
+    from labkit.notebook.bytes.sections import SECTIONS
+
+    lab = BytesPanel(
+        **dict(model=model, machine=machine, context=32768, experts="as released", head="as released", top_k=0),
+        **dict(window=4, tpot_ms=None, my_model=model, my_machine=machine, live=False),
+    )
+    made = [(f"01 {s.name} {i} {model}", f(lab.at)) for s in SECTIONS.values() for i, f in enumerate(s.figures)]
+    return [(name, json.loads(figure.to_json())) for name, figure in made]
+
+
+def figures_of_runs() -> list[tuple[str, dict]]:
+    """Every figure of the executed notebooks that measure, in today's look."""
+    found = []
+    for path in sorted(EXECUTED.glob("*.ipynb")):
+        if path.stem == "01_bytes":  # drawn anew above
+            continue
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        shown = [o["data"][PLOTLY] for c in cells for o in c.get("outputs", []) if PLOTLY in o.get("data", {})]
+        # The a-c plane is drawn anew above too, by 01's simulation.
+        shown = [f for f in shown if "S = 1" not in {n.get("text") for n in f["layout"].get("annotations", [])}]
+        for i, figure in enumerate(shown):
+            figure["layout"]["template"] = TEMPLATE.to_plotly_json()
+            found.append((f"{path.stem} figure {i}", json.loads(json.dumps(figure, default=list))))
+    return found
+
+
+@pytest.fixture(scope="module")
+def tab():
+    from playwright.sync_api import sync_playwright
+    from plotly.offline import get_plotlyjs
+
+    with sync_playwright() as p:
+        path = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+        browser = p.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1400, "height": 900})
+        page.set_content(f"<body style='margin:0'><script>{get_plotlyjs()}\n{fit_js()}</script><div id=g></div>")
+        yield page
+        browser.close()
+
+
+def drawn(tab, figure: dict, width: int) -> list:
+    tab.evaluate(
+        """async ([f, w]) => { const g = document.getElementById('g'); Plotly.purge(g); g.style.width = w + 'px';
+        const {data, layout} = labkitFit(f, w);
+        await Plotly.newPlot(g, data, layout, {displayModeBar: true, displaylogo: false, responsive: true,
+          modeBarButtons: [['toImage', 'zoom2d', 'pan2d', 'resetScale2d']]}); }""",
+        [figure, width],
+    )
+    return tab.evaluate(f"() => ({BOXES})(document.getElementById('g'))")
+
+
+def test_nothing_meets_in_the_figures_of_bytes(tab):
+    figures = figures_of_01("ling-3.0-flash", "dgx-spark") + figures_of_01("qwen3-8b", "rtx-4090")
+    assert len(figures) >= 20
+    bad = {(n, w): m for n, f in figures for w in WIDTHS if (m := meeting(drawn(tab, f, w), w))}
+    assert bad == {}
+
+
+def test_nothing_meets_in_the_figures_of_runs(tab):
+    figures = figures_of_runs()
+    assert len(figures) >= 30
+    bad = {(n, w): m for n, f in figures for w in WIDTHS if (m := meeting(drawn(tab, f, w), w))}
+    assert bad == {}
+
+
+def test_it_would_see_an_axis_title_under_a_legend(tab):
+    """The look of before: a legend at a share of the plot's height, in a flat figure with long names."""
+    figure = {
+        "data": [{"type": "bar", "x": [3], "y": ["held"], "orientation": "h", "name": "weights of the model " * 3}] * 3,
+        "layout": {
+            "height": 220,
+            "xaxis": {"title": {"text": "GB held"}},
+            "legend": {"orientation": "h", "y": -0.22, "yanchor": "top"},
+            "showlegend": True,
+        },
+    }
+    assert any("xtitle" in m and "legend" in m for m in meeting(drawn(tab, figure, 620), 620))
