@@ -58,6 +58,7 @@ def _listed(value: object) -> object:
     return value
 
 
+Number = Annotated[float, BeforeValidator(_number)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
 Text = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 

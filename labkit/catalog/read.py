@@ -1,12 +1,12 @@
 """YAML of the catalog into typed entries, with one clear error for whatever is wrong."""
 
-import datetime
 import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
 
+from labkit.catalog import files
 from labkit.catalog.config import ModelConfig, read_config
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, Tier
@@ -132,177 +132,91 @@ def read_yaml(path: Path) -> dict:
     return document
 
 
-class Entry:
-    """One entry of a file, read field by field; `where` names it in errors."""
-
-    def __init__(self, where: str, fields: object, known: set[str]):
-        self.where = where
-        if not isinstance(fields, dict):
-            raise BadInput(where, fields, "a mapping of fields")
-        if unknown := set(map(str, fields)) - known:
-            raise BadInput(f"{where}: unknown fields", ", ".join(sorted(unknown)), ", ".join(sorted(known)))
-        self.fields = fields
-
-    def text(self, name: str, default: str | None = None) -> str:
-        value = self.fields.get(name, default)
-        if not isinstance(value, str) or (not value.strip() and default is None):
-            raise BadInput(f"{self.where}: {name}", value, "a text")
-        return value.strip()
-
-    def evidence(self, name: str, tier: Tier, source: str, default_unit: str | None = None) -> Evidence | None:
-        """{value, unit[, low, high]} as evidence, None when absent."""
-        if name not in self.fields:
-            return None
-        part = Entry(
-            f"{self.where}: {name}",
-            self.fields[name],
-            {"value", "unit", "low", "high", "source", "counts", "rounded_to", "precision", "sparse"},
-        )
-        try:
-            return Evidence(
-                part.fields.get("value"),
-                part.fields.get("unit", default_unit),
-                tier,
-                source,
-                part.fields.get("low"),
-                part.fields.get("high"),
-            )
-        except BadInput as e:
-            raise BadInput(f"{self.where}: {name}", self.fields[name], f"a value with a unit ({e})") from None
+def source_of(where: str, document: object, key: str) -> Source:
+    f = files.Source.checked(document, f"{where}.{key}")
+    return Source(key, f.title, (f.date or f.read).isoformat(), f.url, f.derives)
 
 
-def source_of(where: str, fields: object, key: str) -> Source:
-    entry = Entry(f"{where}: {key}", fields, {"title", "date", "read", "url", "derives"})
-    date = entry.fields.get("date", entry.fields.get("read"))
-    if not isinstance(date, datetime.date):
-        raise BadInput(f"{entry.where}: date", date, "date: or read: as YYYY-MM-DD")
-    return Source(
-        key, entry.text("title"), date.isoformat(), entry.fields.get("url"), entry.fields.get("derives") is True
-    )
+def machine_of(where: str, document: object, sources: dict[str, Source]) -> Machine:
+    f = files.Machine.checked(document, where)
+    spec = _source(f.source, sources)
 
+    def figure(name: str, tier: Tier, unit: str) -> Evidence | None:
+        found = getattr(f, name)
+        return found and _evidence(found, f"{where}.{name}", tier, _source(found.source or f.source, sources), unit)
 
-def machine_of(where: str, fields: object, sources: dict[str, Source]) -> Machine:
-    known = {"id", "name", "bandwidth", "memory", "usable", "unified", "sustained", "decode", "peaks", "source", "note"}
-    e = Entry(where, fields, known)
-    e = Entry(f"{where} {e.text('id')}", fields, set(e.fields))
-    source = _source(e, sources)
-    bandwidth = _positive(e, "bandwidth", e.evidence("bandwidth", Tier.SPEC, source), "GB/s")
-    if bandwidth is None:
-        raise BadInput(f"{e.where}: bandwidth", None, "{value: 273, unit: GB/s}")
-    peaks = []
-    for i, p in enumerate(e.fields.get("peaks") or ()):
-        peak = Entry(f"{e.where}: peaks[{i}]", {"flops": p}, {"flops"})
-        value = _positive(peak, "flops", peak.evidence("flops", Tier.SPEC, source), "TFLOP/s")
-        if not isinstance(p.get("precision"), str) or not isinstance(p.get("sparse"), bool):
-            raise BadInput(peak.where, p, "precision: a name and sparse: true or false")
-        peaks.append(Peak(value, p["precision"], p["sparse"]))
+    peaks = [
+        Peak(_evidence(p, f"{where}.peaks[{i}]", Tier.SPEC, spec, "TFLOP/s"), p.precision, p.sparse)
+        for i, p in enumerate(f.peaks)
+    ]
     return Machine(
-        e.text("id"),
-        e.text("name"),
-        bandwidth,
-        source,
-        _positive(e, "memory", e.evidence("memory", Tier.SPEC, source), "GB"),
-        _reported(e, "sustained", "GB/s", source, sources),
+        f.id,
+        f.name,
+        figure("bandwidth", Tier.SPEC, "GB/s"),
+        spec,
+        figure("memory", Tier.SPEC, "GB"),
+        figure("sustained", Tier.REPORTED, "GB/s"),
         tuple(peaks),
-        e.text("note", ""),
-        _reported(e, "decode", "GB/s", source, sources),
-        _reported(e, "usable", "GB", source, sources),
-        e.fields.get("unified", False) is True,
+        f.note.strip(),
+        figure("decode", Tier.REPORTED, "GB/s"),
+        figure("usable", Tier.REPORTED, "GB"),
+        f.unified,
     )
 
 
-def _reported(e: Entry, name: str, unit: str, source: str, sources: dict[str, Source]) -> Evidence | None:
-    """A figure that somebody measured, with a source of its own where it names one."""
-    own = e.fields.get(name)
-    if isinstance(own, dict) and "source" in own:
-        source = _source(Entry(f"{e.where}: {name}", own, {"value", "unit", "low", "high", "source"}), sources)
-    return _positive(e, name, e.evidence(name, Tier.REPORTED, source), unit)
-
-
-def model_of(where: str, fields: object, sources: dict[str, Source], folder: Path) -> Model:
-    e = Entry(where, fields, {"id", "name", "source", "published", "config", "config_path", "formats", "note"})
-    e = Entry(f"{where} {e.text('id')}", fields, set(e.fields))
-    source = _source(e, sources)
-    if ("config" in e.fields) == ("config_path" in e.fields):
-        raise BadInput(e.where, ", ".join(e.fields), "either config: with the fields or config_path: to a config.json")
-    formats = e.fields.get("formats") or {}
-    if not isinstance(formats, dict):
-        raise BadInput(f"{e.where}: formats", formats, "a mapping of role to number format")
-    if "config" in e.fields:
-        if not isinstance(e.fields["config"], dict):
-            raise BadInput(f"{e.where}: config", e.fields["config"], "the fields of a config.json")
-        config = ModelConfig.made(e.fields["config"], e.text("id"), source, formats)
+def model_of(where: str, document: object, sources: dict[str, Source], folder: Path) -> Model:
+    f = files.Model.checked(document, where)
+    source = _source(f.source, sources)
+    if f.config is not None:
+        config = ModelConfig.made(f.config, f.id, source, f.formats)
     else:
-        read = read_config((folder / e.text("config_path")).resolve(), e.text("id"))
-        config = replace(read, name=e.text("id"), source=source, formats=formats)
-    part = Entry(
-        f"{e.where}: published",
-        e.fields.get("published") or {},
-        {"total_parameters", "active_parameters", "checkpoint"},
-    )
-    published, notes = {}, {}
-    for name, value in part.fields.items():
-        own = sources.get(value.get("source")) if isinstance(value, dict) else None
-        published[name] = part.evidence(name, Tier.REPORTED, str(own) if own else source, "param")
-        notes[name] = {k: value[k] for k in ("counts", "rounded_to") if k in value}
-    return Model(e.text("id"), e.text("name"), config, source, published, notes, e.text("note", ""))
+        read = read_config((folder / f.config_path).resolve(), f.id)
+        config = replace(read, name=f.id, source=source, formats=f.formats)
+    stated = {n: found for n in files.StatedOfModel.model_fields if (found := getattr(f.published, n)) is not None}
+    published = {
+        n: _evidence(v, f"{where}.published.{n}", Tier.REPORTED, _source(v.source or f.source, sources))
+        for n, v in stated.items()
+    }
+    notes = {n: v.model_dump(include={"counts", "rounded_to"}, exclude_none=True) for n, v in stated.items()}
+    return Model(f.id, f.name, config, source, published, notes, f.note.strip())
 
 
-def result_of(where: str, fields: object, sources: dict[str, Source]) -> Result:
-    e = Entry(where, fields, {"id", "title", "model", "machine", "rung", "load", "source", "metrics", "note"})
-    source = _source(e, sources)
-    load = Entry(f"{where}: load", e.fields.get("load"), set(e.fields.get("load") or ()))
-    load.text("name")
-    names = e.fields.get("metrics")
-    metrics = Entry(f"{where}: metrics", names, set(names or ()))
-    return Result(
-        e.text("id"),
-        e.text("title"),
-        e.text("model"),
-        e.text("machine"),
-        dict(load.fields),
-        source,
-        {m: metrics.evidence(m, Tier.REPORTED, source) for m in metrics.fields},
-        e.fields.get("rung"),
-        e.text("note", ""),
-    )
+def result_of(where: str, document: object, sources: dict[str, Source]) -> Result:
+    f = files.Result.checked(document, where)
+    source = _source(f.source, sources)
+    metrics = {n: _evidence(m, f"{where}.metrics.{n}", Tier.REPORTED, source) for n, m in f.metrics.items()}
+    return Result(f.id, f.title, f.model, f.machine, f.load, source, metrics, f.rung, f.note.strip())
 
 
-def published_of(where: str, fields: object, sources: dict[str, Source], reasons: dict[str, str]) -> Published:
-    e = Entry(where, fields, {"name", "figure", "unit", "source", "within", "assumptions", "reason"})
-    figure, unit = e.text("figure"), e.text("unit")
-    Unit.parse(unit)
-    try:
-        float(figure)
-    except ValueError:
-        raise BadInput(f"{where}: figure", figure, "a number as printed, in quotes") from None
-    within = e.fields.get("within", last_place(figure) / 2)
-    if isinstance(within, bool) or not isinstance(within, int | float) or not within > 0:
-        raise BadInput(f"{where}: within", within, "a positive number")
-    reason = e.fields.get("reason")
-    if reason is not None and reason not in reasons:
-        raise BadInput(f"{where}: reason", reason, ", ".join(reasons))
+def published_of(where: str, document: object, sources: dict[str, Source], reasons: dict[str, str]) -> Published:
+    f = files.Published.checked(document, where)
+    if f.reason is not None and f.reason not in reasons:
+        raise BadInput(f"{where}.reason", f.reason, ", ".join(reasons))
     return Published(
-        e.text("name"),
-        figure,
-        unit,
-        _source(e, sources),
-        within,
-        e.text("assumptions", ""),
-        " ".join(reasons[reason].split()) if reason else "",
-        e.text("source") in sources and sources[e.text("source")].derives,
+        f.name,
+        f.figure,
+        f.unit,
+        _source(f.source, sources),
+        f.within or last_place(f.figure) / 2,
+        f.assumptions,
+        " ".join(reasons[f.reason].split()) if f.reason else "",
+        f.source in sources and sources[f.source].derives,
     )
 
 
-def _source(e: Entry, sources: dict[str, Source]) -> str:
+def _source(name: str, sources: dict[str, Source]) -> str:
     """A known source's title, or in a user's own file any text."""
-    name = e.text("source")
     return str(sources[name]) if name in sources else name
 
 
-def _positive(e: Entry, name: str, value: Evidence | None, unit: str) -> Evidence | None:
-    if value is not None:
-        value.to(unit)  # the dimension must fit
-        if not value.value > 0:
-            raise BadInput(f"{e.where}: {name}", value.value, f"a positive number of {unit}")
-    return value
+def _evidence(f: files.Figure, where: str, tier: Tier, source: str, unit: str = "") -> Evidence:
+    """unit: the dimension that it must have, and then it must be positive; without one a bare number counts
+    parameters."""
+    if unit and f.unit is None:
+        raise BadInput(f"{where}.unit", None, f"a unit such as {unit}")
+    found = Evidence(f.value, f.unit or "param", tier, source, f.low, f.high)
+    if unit and Unit.parse(found.unit).dimension != Unit.parse(unit).dimension:
+        raise BadInput(f"{where}.unit", f.unit, f"a unit of the same dimension as {unit}")
+    if unit and not f.value > 0:
+        raise BadInput(f"{where}.value", f.value, f"a positive number of {unit}")
+    return found
