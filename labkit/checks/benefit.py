@@ -26,6 +26,7 @@ EXPLAINS = 0.5  # share of the scatter that may be left once such a step is take
 ALIKE_LEAST = 48  # tokens from which equal answers are no accident of a shared beginning
 NO_INTERVAL = "fewer than three repeats give no interval"
 NO_OVERLAP = "every request of one side was faster than every one of the other"
+KNOWN = ": acceptance as known"
 _VERDICTS = {True: PASS, False: FAIL, None: UNKNOWN}
 
 
@@ -152,11 +153,13 @@ def alone(side: Side) -> list[Check]:
 
 
 def alarms(side: Side) -> list[str]:
-    """The failures of `alone`, and what random ids do not show, as sentences for a bench without a second arm."""
+    """The failures of `alone`, what random ids do not show, and an accept length far below the known one, as sentences
+    for a bench without a second arm."""
     out = []
     for c in alone(side):
-        if c.verdict == FAIL or (c.note and c.name.endswith(": load")):
-            out.append(f"{c.name.removeprefix(side.name + ': ')}: {c.seen}" + (f" ({c.note})" if c.note else ""))
+        if c.verdict == FAIL or (c.note and c.name.endswith((": load", KNOWN))):
+            about = f", asked {c.asked}" if c.name.endswith(KNOWN) else ""
+            out.append(f"{c.name.removeprefix(side.name + ': ')}: {c.seen}{about}" + (f" ({c.note})" if c.note else ""))
     return out
 
 
@@ -191,7 +194,7 @@ def _as_expected(side: Side) -> list[Check]:
         return []
     low = a < EXPECTED * wanted
     note = "another load may accept less; so does a draft that is damaged in part" if low else ""
-    name, asked = f"{side.name}: acceptance as known", f"about {wanted:.2f} ({source})"
+    name, asked = f"{side.name}{KNOWN}", f"about {wanted:.2f} ({source})"
     return [Check(name, asked, f"{a:.2f}", "our requests", UNKNOWN if low else PASS, note)]
 
 

@@ -1,9 +1,9 @@
 """Checks and candidates of arms that were measured: the same for the ladder's table, the notebooks and the report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from labkit.checks import benefit, causes
+from labkit.checks import benefit, causes, known
 from labkit.checks.benefit import Side
 from labkit.checks.causes import Benefit
 from labkit.checks.check import FAIL, Check
@@ -45,7 +45,13 @@ def side(result: Result) -> Side:
             floor = step.total_bytes / machine.bandwidth("this", config.threads).si
         except BadInput:
             pass
-    return Side(result.name, result.rows, result.info, floor)
+    return Side(result.name, result.rows, result.info, floor, known_accept(result.rows, result.info))
+
+
+def known_accept(rows: Sequence[Mapping], info: Mapping) -> known.Known | None:
+    """The accept length known for these requests, where they are all of one load."""
+    loads = {(r.get("workload"), bool(r.get("temperature"))) for r in rows if r["repeat"] >= 0}
+    return known.accept(info, *loads.pop()) if len(loads) == 1 else None
 
 
 def step(

@@ -68,7 +68,9 @@ def _measured(params: "Params", as_json: bool) -> int:
         summary["joules_per_token"] = _joules(meter, runner.fresh["bench"], params.engine.url)
         summary |= {"engine": who.engine, "version": info.get("version"), "workload": params.workload}
         summary["warnings"] += runner.noticed.get("bench", [])
-        summary["warnings"] += benefit.alarms(benefit.Side("bench", runner.fresh["bench"], info))
+        rows = runner.fresh["bench"]
+        known = judged.known_accept(rows, info)
+        summary["warnings"] += benefit.alarms(benefit.Side("bench", rows, info, expected_accept=known))
         summary |= {
             "signs": list(who.signs),
             "dialect": server.dialect.name,
