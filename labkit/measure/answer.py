@@ -14,6 +14,7 @@ from labkit.measure.wire import RequestError, brief
 # In generated text a quote is escaped, so text that talks about "completion_tokens" cannot match this.
 _COUNT = b'"completion_tokens"'
 _HELD_LIMIT = 1 << 28  # bytes of events kept until the end
+UNCOUNTED_LEAST, UNCOUNTED = 3, 0.25  # events with content and no higher count, as number and share, that are a doubt
 _FIRST_LOOK = 8  # events before the way of streaming is looked at
 
 # SGLang's names for one count, newest first (0.5.23 has the first of each; the others were found in 0.5.x before it).
@@ -100,6 +101,9 @@ class Answer:
         self._mode: str | None = None
         self._look = _FIRST_LOOK
         self._last: tuple | None = None
+        self._sizes: list[int] = []  # ids of each event that told no count
+        self._before: bytes | None = None  # the last event that told a count, for those whose count does not rise
+        self._unmoved = 0  # events that brought content and no higher count
         self.stray = b""
 
     def take(self, now: float, name: str | None, data: bytes) -> None:
@@ -114,8 +118,11 @@ class Answer:
             self._seen = tokens
             self._arrived(now, tokens)
             self._hold(len(self.result.chunk_times) - 1, data)
-        else:
+            self._before = data
+        else:  # rare in a sound stream, so it may cost two parses
+            self._unmoved += _content(data) not in (("", []), _content(self._before))
             self._hold(None, data)
+            self._before = data
 
     def _arrived(self, now: float, tokens: int | None) -> None:
         self.result.chunk_times.append(now - self._sent)
@@ -141,6 +148,7 @@ class Answer:
         if any(content) and not repeat:
             self._last = content
             self._arrived(now, None)
+            self._sizes.append(len(content[1]))
             self._hold(len(self.result.chunk_times) - 1, document)
         elif meta:
             self._hold(None, document)
@@ -198,9 +206,12 @@ class Answer:
             if reason.get("type") == "abort":
                 raise RequestError(f"the engine aborted the request: {_said(reason)}", 200)
             reason = reason.get("type")
+        elif reason == "abort":
+            raise RequestError("the engine aborted the request: no reason given", 200)
         r.finish_reason = reason if isinstance(reason, str) else None
         r.prompt_tokens = self._whole(meta, "prompt_tokens")
-        r.cached_tokens = self._whole(meta, "cached_tokens")
+        details = meta.get("prompt_tokens_details")  # OpenAI's place for it
+        r.cached_tokens = self._whole((details if isinstance(details, dict) else {}) | meta, "cached_tokens")
         for name in ("verify_ct", "correct_drafts", "proposed_drafts"):
             setattr(r, name, self._whole(meta, *SPECULATIVE[name]))
         r.histogram = self._histogram(meta)
@@ -216,13 +227,18 @@ class Answer:
         r = self.result
         server = self._whole(meta, "completion_tokens")
         r.counts = {"events": len(r.chunk_times)}
+        # A detokeniser may hold back a character or a stop string; content that often comes uncounted is another thing.
+        if self._unmoved > max(UNCOUNTED_LEAST, UNCOUNTED * len(r.chunk_times)):
+            r.counts["events"] += self._unmoved
         if server is not None:
             r.counts["server"] = server
         if r.output_ids:
             r.counts["ids"] = len(r.output_ids)
         r.output_tokens = server if server is not None else len(r.output_ids)
-        if any(t is None for t in r.chunk_tokens) and len(contents) == len(r.chunk_tokens):
-            r.chunk_tokens = _from_contents(contents, mode, r.output_tokens)
+        if any(t is None for t in r.chunk_tokens):
+            sizes = [len(_ids(d)) for d in contents] if len(contents) == len(r.chunk_tokens) else self._sizes
+            if len(sizes) == len(r.chunk_tokens):
+                r.chunk_tokens = _from_sizes(sizes, mode, r.output_tokens)
         if r.verify_ct:
             r.accept_length = r.output_tokens / r.verify_ct
         elif r.told_accept_length:
@@ -284,9 +300,9 @@ def _mode(contents: list[tuple[int | None, dict]]) -> str | None:
     return None if grown else "incremental"
 
 
-def _from_contents(contents: list[dict], mode: str, total: int) -> list[int | None]:
-    """Tokens known at each event where the server told none: by the ids, else one each if their number is the total."""
-    sizes = [len(_ids(d)) for d in contents]
+def _from_sizes(sizes: list[int], mode: str, total: int) -> list[int | None]:
+    """Tokens known at each event where the server told none: by the number of its ids, else one each if there are as
+    many events as tokens."""
     if all(sizes):
         if mode != "incremental":
             return sizes
@@ -295,9 +311,9 @@ def _from_contents(contents: list[dict], mode: str, total: int) -> list[int | No
             done += size
             out.append(done)
         return out
-    if total == len(contents):
+    if total == len(sizes):
         return list(range(1, total + 1))
-    return [None] * len(contents)
+    return [None] * len(sizes)
 
 
 def _integer(data: bytes, at: int) -> int | None:
@@ -347,6 +363,11 @@ def _said(cause: object) -> str:
         inner = next((cause[k] for k in ("error", "message", "detail", "err_type") if cause.get(k)), None)
         return _said(inner) if inner is not None else brief(json.dumps(cause).encode())
     return brief(str(cause).encode())
+
+
+def _content(event: bytes | None) -> tuple[str, list[int]]:
+    document = _parse(event) if event is not None else None
+    return (_text(document), _ids(document)) if document else ("", [])
 
 
 def _text(document: dict) -> str:

@@ -165,6 +165,8 @@ def _speculation(r: RequestResult, asked: Asked) -> Iterable[Doubt]:
     if not rounds:
         if r.told_accept_length and r.told_accept_length > 1:
             yield Doubt("speculative counts disagree", "an accept length is told, but no verify rounds")
+        elif r.correct_drafts or r.proposed_drafts or any(r.histogram or ()):
+            yield Doubt("speculative counts disagree", "drafts are told, but no verify rounds")
         return
     steps = steps_of(r.proposed_drafts, rounds)
     if steps is not None and steps != int(steps) and not asked.drafts_vary:

@@ -257,3 +257,76 @@ def test_no_events_end_in_a_traceback_or_an_unmarked_number(events):
         assert len(r.chunk_times) <= r.output_tokens
     if r.accept_length is not None and r.accept_length > 64:
         assert found
+
+
+def streamed(documents, tokens=32):
+    """(kinds of doubts, result) of an answer that came as these events, 10 ms apart."""
+    taken = Answer(0.0)
+    for i, document in enumerate(documents):
+        taken.take(0.03 + i / 100, None, json.dumps(document).encode())
+    found = taken.read()
+    return {d.kind for d in doubts.of(found, Asked(tokens, fixed=True))}, found
+
+
+def piece(i, *, incremental=False, last=False, ids=True, **meta):
+    first = i if incremental else 0
+    told = {"prompt_tokens": 5, "cached_tokens": 0, "finish_reason": {"type": "length"} if last else None, **meta}
+    shown = {"output_ids": list(range(first, i + 1))} if ids else {}
+    return {"text": "".join(f"w{j} " for j in range(first, i + 1)), "meta_info": told, **shown}
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("ids", [False, True])
+def test_without_counts_on_the_way_ids_or_one_event_per_token_tell_the_first_event(incremental, ids):
+    last = {"completion_tokens": 32}
+    events = [piece(i, incremental=incremental, ids=ids, last=i == 31, **(last if i == 31 else {})) for i in range(32)]
+    kinds, found = streamed(events)
+    assert found.first_tokens == 1 and found.tpot_s == pytest.approx(0.01) and not kinds
+    assert len(found.chunk_tokens) == len(found.chunk_times) == 32
+    if ids:
+        for e in events:
+            e["meta_info"].pop("completion_tokens", None)
+        kinds, found = streamed(events)
+        assert found.output_tokens == 32 and found.tpot_s == pytest.approx(0.01)
+
+
+def test_a_count_on_the_way_is_not_guessed_where_events_carry_several_tokens():
+    events = [piece(i, ids=False, last=i == 31, **({"completion_tokens": 32} if i == 31 else {})) for i in (7, 15, 31)]
+    assert "first event unknown" in streamed(events)[0]
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+@pytest.mark.parametrize("ids", [False, True])
+@pytest.mark.parametrize("count", [lambda i: 1, lambda i: (i + 2) // 2])
+def test_a_count_that_lags_behind_the_text_is_refused(incremental, ids, count):
+    events = [piece(i, incremental=incremental, ids=ids, last=i == 31, completion_tokens=count(i)) for i in range(32)]
+    assert "counts disagree" in streamed(events)[0]
+
+
+def test_repeated_events_and_text_that_was_held_back_are_no_lag():
+    events = [piece(i, completion_tokens=i + 1, last=i == 31) for i in range(32)]
+    doubled = [e for e in events for _ in range(2)]
+    assert streamed(doubled)[0] == set()
+    late = piece(31, completion_tokens=32, last=True)
+    assert streamed([*events[:-1], {**late, "text": late["text"][:-4]}, late])[0] == set()
+
+
+def test_drafts_without_verify_rounds_contradict():
+    for rounds in ({}, {"spec_verify_ct": 0}, {"spec_verify_ct": -3}):
+        told = {"spec_num_correct_drafts": 21, "spec_num_proposed_drafts": 30, **rounds}
+        events = [piece(i, completion_tokens=i + 1, last=i == 31, **told) for i in range(32)]
+        assert "speculative counts disagree" in streamed(events)[0]
+
+
+def test_cached_tokens_in_openai_s_place():
+    events = [
+        piece(i, completion_tokens=i + 1, last=i == 31, cached_tokens=None, prompt_tokens_details={"cached_tokens": 4})
+        for i in range(32)
+    ]
+    assert "cached prompt" in streamed(events)[0]
+
+
+@pytest.mark.parametrize("reason", ["abort", {"type": "abort", "message": "by the administrator"}])
+def test_an_aborted_answer_is_a_failed_request_and_no_short_answer(reason):
+    with pytest.raises(RequestError, match="aborted"):
+        streamed([piece(0, completion_tokens=1), piece(1, completion_tokens=2, finish_reason=reason)])
