@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from labkit.cli import _turn
 
 if TYPE_CHECKING:
+    from labkit.measure.profile import Profile
     from labkit.roofline.cost import Component
 
 BUSY = "the machine was busy: decoding had its core {:.0%} of the time, so measured times hold other programs' time too"
@@ -20,6 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel-variant", default="auto", help="kernels (default: this machine's best)")
     parser.add_argument("--dense-dtype", default="auto", help="dense weights: auto, fp8, bf16 or int8")
     _turn.add_arguments(parser)
+    parser.add_argument("--html", metavar="FILE", help="also the figures as one page that needs no network")
+    parser.add_argument("--png", metavar="FILE", help="also the stacked parts as a picture")
     parser.add_argument("--url", help="a running SGLang on this machine instead: its own profiler, summed by kernel")
     parser.add_argument("--api-key", help="with --url: the server's key")
 
@@ -34,35 +37,44 @@ def main(args: argparse.Namespace) -> int:
     if not 1 <= args.prompts <= 1000:
         raise BadInput("prompts", args.prompts, "1 to 1000")
     with _turn.taken(args):
-        result = measure(args.prompts, args.seed, args.kernel_variant, args.dense_dtype)
+        found = profiled(args.prompts, args.seed, args.kernel_variant, args.dense_dtype)
+    result = document(found)
+    draw(found, args.html, args.png)
     print(json.dumps(result, indent=1) if args.json else table(result))
     return 0
 
 
-def measure(prompts: int, seed: int, variant: str = "auto", dense: str = "auto") -> dict:
-    """Probe and measure. -> the document that --json prints; seconds, bytes, B/s."""
+def profiled(prompts: int, seed: int, variant: str = "auto", dense: str = "auto") -> "Profile":
+    """Predict, then measure, on the shipped model."""
     from tokenizers import Tokenizer
 
     from labkit.measure import profile
     from labkit.pocket.options import SHIPPED_WEIGHTS
-    from labkit.roofline.cost import c_of, pass_s
     from labkit.workloads import load
 
     tokenizer = Tokenizer.from_file(str(SHIPPED_WEIGHTS / "tokenizer.json"))
     texts = load("repetitive", count=prompts, seed=seed)
-    p = profile.run([tokenizer.encode(t.text).ids for t in texts], variant=variant, dense=dense)
+    return profile.run([tokenizer.encode(t.text).ids for t in texts], variant=variant, dense=dense)
+
+
+def document(p: "Profile") -> dict:
+    """What --json prints; seconds, bytes, B/s, FLOP/s."""
+    from labkit.measure.probe import CLEAN
+    from labkit.roofline.cost import c_of, pass_s
+
     measured = {
         name: sum(part.measured_s for part in parts) for name, parts in (("plain", p.plain), ("round", p.round))
     }
     c = measured["round"] / measured["plain"]
     return {
         "bandwidth_bytes_s": p.bandwidth,
+        "kernels_flop_s": p.rates.operations_s(),
         "timing_overhead": p.overhead,
         "kernel_variant": p.facts["kernel_variant"],
         "dense_dtype": p.facts["dense_dtype"],
         "threads": p.facts["threads"],
         "cpu_share": p.cpu_share,
-        "warnings": [] if p.cpu_share >= profile.CLEAN else [BUSY.format(p.cpu_share)],
+        "warnings": [] if p.cpu_share >= CLEAN else [BUSY.format(p.cpu_share)],
         "plain": _pass(p.plain, p.bandwidth),
         "round": _pass(p.round, p.bandwidth),
         "phases": {name: _pass(parts, p.bandwidth) for name, parts in p.phases.items()},
@@ -75,6 +87,30 @@ def measure(prompts: int, seed: int, variant: str = "auto", dense: str = "auto")
         "step_error": pass_s(p.plain, p.bandwidth) / measured["plain"] - 1,
         "round_error": pass_s(p.round, p.bandwidth) / measured["round"] - 1,
     }
+
+
+def draw(p: "Profile", html: str | None, png: str | None) -> None:
+    """Write the figures where asked. Raises BadInput for a place that cannot be written."""
+    if not (html or png):
+        return
+    from pathlib import Path
+
+    from labkit.errors import BadInput
+    from labkit.figures import passes
+    from labkit.figures.show import png as picture
+
+    stacked = passes.parts([("plain step", p.plain), ("round", p.round)], p.bandwidth)
+    rates = {name: max(by.values()) for name, by in p.rates.operations_s().items()}
+    try:
+        if png:
+            Path(png).write_bytes(picture(stacked))
+        if html:
+            roofs = passes.roofs(p.plain, p.bandwidth, rates)
+            pages = [f.to_html(full_html=False, include_plotlyjs=i == 0) for i, f in enumerate((stacked, roofs))]
+            head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Where a step\'s time goes</title>'
+            Path(html).write_text(f"{head}<body>{''.join(pages)}</body></html>", encoding="utf-8")
+    except OSError as e:
+        raise BadInput("html" if html else "png", e.filename, f"a file that can be written ({e.strerror})") from None
 
 
 def on_gpu(url: str, api_key: str | None = None) -> dict:
@@ -116,7 +152,9 @@ def _pass(parts: "list[Component]", bandwidth: float) -> dict:
                 "measured_s": p.measured_s,
                 "bytes": p.bytes_read,
                 "by_bytes_s": p.memory_s(bandwidth),
-                "by_arithmetic_s": p.cached_s,
+                "by_arithmetic_s": p.kernel_s,
+                "fixed_s": p.fixed_s,
+                "operations": p.operations,
                 "predicted_s": p.predicted_s(bandwidth),
                 "bound": p.bound(bandwidth),
                 "residual_s": p.measured_s - p.predicted_s(bandwidth),
@@ -152,18 +190,20 @@ def table(result: dict) -> str:
 
 def _rows(title: str, one: dict) -> list[str]:
     out = [
-        f"{title:31s} {'measured us':>11s} {'KB':>8s} {'by bytes':>9s} {'by arithm.':>10s} {'predicted':>9s} "
-        f"{'residual':>9s}"
+        f"{title:31s} {'measured us':>11s} {'KB':>8s} {'by bytes':>9s} {'by arithm.':>10s} {'fixed':>7s} "
+        f"{'predicted':>9s} {'residual':>9s}"
     ]
     for p in sorted(one["parts"], key=lambda p: -p["measured_s"]):
         out.append(
             f"  {p['name'].replace('_', ' '):29s} {p['measured_s'] * 1e6:11.1f} {p['bytes'] / 1e3:8.0f} "
-            f"{p['by_bytes_s'] * 1e6:9.1f} {p['by_arithmetic_s'] * 1e6:10.1f} {p['predicted_s'] * 1e6:9.1f} "
-            f"{p['residual_s'] * 1e6:+9.1f}"
+            f"{p['by_bytes_s'] * 1e6:9.1f} {p['by_arithmetic_s'] * 1e6:10.1f} {p['fixed_s'] * 1e6:7.1f} "
+            f"{p['predicted_s'] * 1e6:9.1f} {p['residual_s'] * 1e6:+9.1f}"
         )
     total = sum(p["bytes"] for p in one["parts"])
     out.append(
-        f"  {'sum':29s} {one['measured_s'] * 1e6:11.1f} {total / 1e3:8.0f} {one['by_bytes_s'] * 1e6:9.1f} {'':10s} "
+        f"  {'sum':29s} {one['measured_s'] * 1e6:11.1f} {total / 1e3:8.0f} {one['by_bytes_s'] * 1e6:9.1f} "
+        f"{sum(p['by_arithmetic_s'] for p in one['parts']) * 1e6:10.1f} "
+        f"{sum(p['fixed_s'] for p in one['parts']) * 1e6:7.1f} "
         f"{one['predicted_s'] * 1e6:9.1f} {(one['measured_s'] - one['predicted_s']) * 1e6:+9.1f}"
     )
     out += [f"  largest residual: {one['largest_residual'].replace('_', ' ')}", ""]

@@ -74,7 +74,7 @@ def probe(threads: int = 1, *, fresh: bool = False) -> Probe:
     if not isinstance(threads, int) or not 1 <= threads <= cores:
         raise BadInput("threads", threads, f"1 to {cores}")
     loop = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:8]  # a figure of another loop is another figure
-    path = cache_dir() / f"bandwidth-{threads}-{_boot()}-{loop}.json"
+    path = cache_dir() / f"bandwidth-{threads}-{boot()}-{loop}.json"
     kept = _kept(path)
     if kept and not fresh:
         return kept
@@ -213,7 +213,7 @@ def _at_once(work, threads: int) -> None:
 def _library() -> ctypes.CDLL:
     """The compiled loop, cached by content, flags and boot (so never for another processor). Raises LabError."""
     code = SOURCE.read_bytes()
-    name = hashlib.sha256(code + " ".join(FLAGS).encode() + _boot().encode()).hexdigest()[:16]
+    name = hashlib.sha256(code + " ".join(FLAGS).encode() + boot().encode()).hexdigest()[:16]
     path = cache_dir() / f"probe-{name}.so"
     if not path.exists():
         disk.folder(path.parent)
@@ -250,11 +250,12 @@ def _huge_pages(size: int) -> bool | None:
     return None
 
 
-def _boot() -> str:
+def boot() -> str:
+    """A word that is another one after every start of the machine."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()[:8]
     except OSError:
         return "any"
 
 
-__all__ = ["Probe", "bandwidth", "cache_dir", "probe", "working_set"]
+__all__ = ["Probe", "bandwidth", "boot", "cache_dir", "probe", "working_set"]

@@ -12,7 +12,8 @@ from labkit.pocket.options import Options
 
 MAX_STOP, MAX_DEPTH, MAX_VERIFY = 64, 9, 16
 RESTRICT = c.CFUNCTYPE(None, c.c_int, c.POINTER(c.c_float))
-PIECES = ("kda", "mla", "dense", "moe", "mix", "head")  # of inspect.h
+PIECES = ("kda", "mla", "dense", "moe", "mix", "head", "around")  # of inspect.h
+KERNELS = ("fp8", "fp8 rows", "bf16", "bf16 head", "f32", "int8", "expert gate and up", "expert down")  # of inspect.h
 PHASES = ("prefill", "plain", "verify", *(f"draft {i}" for i in range(1, 9)))
 
 
@@ -111,9 +112,11 @@ def declare(library: c.CDLL) -> c.CDLL:
         ("expert_record", c.POINTER(c.c_int64), [c.c_void_p]),
         ("profile_parts", None, [c.c_void_p, c.c_int]),
         ("part_profile", c.POINTER(ProfileStruct), [c.c_void_p]),
-        ("inspect_piece", None, [c.c_void_p, c.c_int, c.c_int, c.c_int, c.c_int]),
+        ("inspect_piece", None, [c.c_void_p, *[c.c_int] * 4, c.c_int64]),
+        ("inspect_text", None, [c.c_void_p, c.POINTER(c.c_int32), c.c_int, c.c_int, *[c.POINTER(c.c_float)] * 2]),
         ("inspect_fp8_x", c.c_float, []),
         ("inspect_stream", c.c_double, [c.c_void_p, c.c_int64, c.c_int]),
+        ("inspect_products", c.c_double, [c.c_void_p, c.c_int, c.c_void_p, c.POINTER(c.c_int64), *[c.c_int] * 4]),
     ):
         function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
@@ -270,9 +273,27 @@ class Model:
             if p.passes[i]
         }
 
-    def piece(self, name: str, tokens: int, past: int, rounds: int) -> dict:
+    def text_experts(self, ids, tokens: int) -> float:
+        n = len(ids) // tokens * tokens
+        text, c_ = np.ascontiguousarray(ids[:n], np.int32), self.config
+        logits, hidden = np.empty((n, c_.vocab_size), np.float32), np.empty((n, c_.hidden_size), np.float32)
         self.library.profile_parts(self.handle, 1)
-        self.library.inspect_piece(self.handle, PIECES.index(name), tokens, past, rounds)
+        self.library.inspect_text(
+            self.handle, pointer(text, c.c_int32), n, tokens, pointer(logits, c.c_float), pointer(hidden, c.c_float)
+        )
+        self.library.profile_parts(self.handle, 0)
+        found = sum(self.library.part_profile(self.handle).contents.experts)
+        return found / (n // tokens) / sum(map(c_.is_moe, range(c_.num_hidden_layers)))
+
+    def products(self, kernel: str, address: int, at: np.ndarray, tiles: int, k: int, tokens: int) -> float:
+        number = KERNELS.index(kernel)
+        return self.library.inspect_products(
+            self.handle, number, address, pointer(at, c.c_int64), len(at), tiles, k, tokens
+        )
+
+    def piece(self, name: str, tokens: int, past: int, rounds: int, between: int) -> dict:
+        self.library.profile_parts(self.handle, 1)
+        self.library.inspect_piece(self.handle, PIECES.index(name), tokens, past, rounds, between)
         self.library.profile_parts(self.handle, 0)
         return self.part_times()["plain"]
 

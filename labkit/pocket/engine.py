@@ -303,11 +303,23 @@ class Engine:
         with self._free():
             return self._model.part_times()
 
-    def piece(self, name: str, tokens: int, past: int, rounds: int) -> dict:
-        """One piece of a pass ("kda", "mla", "dense", "moe", "mix", "head") `rounds` times on operands that stay in the
-        caches, for `tokens` equal tokens after `past` positions: like a phase of `part_times`. The head is 512 rows."""
+    def piece(self, name: str, tokens: int, past: int, rounds: int, between: int = 0) -> dict:
+        """One piece of a pass (labkit.pocket.pieces) `rounds` times for `tokens` equal tokens after `past` positions:
+        like a phase of `part_times`. Its operands stay in the caches, unless `between` bytes of the next replica are
+        read before each round. The head is 512 rows."""
         with self._free():
-            return self._model.piece(name, tokens, past, rounds)
+            return self._model.piece(name, tokens, past, rounds, between)
+
+    def products(self, kernel: str, memory: np.ndarray, at: Sequence[int], tiles: int, k: int, tokens: int) -> float:
+        """Seconds of one kernel's products (labkit.pocket.pieces), one after another: matrix i of `tiles` * 16 rows by
+        `k` columns lies at memory[at[i]:], whatever is there; what follows a matrix is prefetched, so keep 8 KB."""
+        with self._free():
+            return self._model.products(kernel, memory.ctypes.data, np.asarray(at, np.int64), tiles, k, tokens)
+
+    def text_experts(self, ids: Sequence[int], tokens: int) -> float:
+        """Distinct experts of a layer, averaged, that passes over `tokens` tokens at once of this text use."""
+        with self._free():
+            return self._model.text_experts(ids, tokens)
 
     def part_bytes(self) -> dict[str, dict[str, float]]:
         """Bytes by part: {"step": {part: bytes}, "draft": the same of a draft pass, "one": {"expert", "position"}}."""

@@ -1,8 +1,9 @@
 """What a step costs by component under two roofs: memory and arithmetic, each at a rate that a probe measured.
 
-A component takes max(bytes / sustained bandwidth, its arithmetic when memory does not limit it). Neither rate comes
-from the step that is predicted. A step is its components one after the other; a round is its verify pass and its draft
-passes; c is a round over a plain step.
+A component takes max(bytes / sustained bandwidth, its products when memory does not limit them), and a fixed part for
+all that is neither: norms, rounding, choices, the first access to each matrix. No rate and no fixed part comes from the
+step that is predicted. A step is its components one after the other; a round is its verify pass and its draft passes; c
+is a round over a plain step.
 """
 
 from collections.abc import Sequence
@@ -13,12 +14,15 @@ from labkit.errors import BadInput
 
 @dataclass(frozen=True)
 class Component:
-    """One part of a pass. bytes_read: from memory, once a pass. cached_s: seconds of its kernels on operands that lie
-    in a cache, small fixed pieces (norms, rounding, choices) included. measured_s: None before it was measured."""
+    """One part of a pass. bytes_read: from memory, once a pass. kernel_s: seconds of its products on operands that lie
+    in a cache. fixed_s: seconds of whatever else it does, which memory does not hide. operations: FLOP of its products,
+    two for each weight and token. measured_s: None before it was measured."""
 
     name: str
     bytes_read: float
-    cached_s: float
+    kernel_s: float
+    fixed_s: float = 0.0
+    operations: float = 0.0
     measured_s: float | None = None
 
     def memory_s(self, bandwidth: float) -> float:
@@ -28,16 +32,19 @@ class Component:
         return self.bytes_read / bandwidth
 
     def predicted_s(self, bandwidth: float) -> float:
-        """Seconds under both roofs."""
-        return max(self.memory_s(bandwidth), self.cached_s)
+        """Seconds under both roofs, and the fixed part."""
+        return max(self.memory_s(bandwidth), self.kernel_s) + self.fixed_s
 
     def bound(self, bandwidth: float) -> str:
-        """ "memory" or "arithmetic": the higher roof's time."""
-        return "memory" if self.memory_s(bandwidth) >= self.cached_s else "arithmetic"
+        """ "memory", "arithmetic" or "fixed": what takes most of the predicted time."""
+        high = max(self.memory_s(bandwidth), self.kernel_s)
+        if self.fixed_s > high:
+            return "fixed"
+        return "memory" if self.memory_s(bandwidth) >= self.kernel_s else "arithmetic"
 
 
 def pass_s(parts: Sequence[Component], bandwidth: float, *, bytes_alone: bool = False) -> float:
-    """Predicted seconds of a pass; `bytes_alone` leaves the arithmetic out."""
+    """Predicted seconds of a pass; `bytes_alone` leaves arithmetic and fixed parts out."""
     return sum(p.memory_s(bandwidth) if bytes_alone else p.predicted_s(bandwidth) for p in parts)
 
 
@@ -56,12 +63,25 @@ def largest_residual(parts: Sequence[Component], bandwidth: float) -> Component:
     return max(parts, key=lambda p: abs(p.measured_s - p.predicted_s(bandwidth)))
 
 
-def experts_cached_s(one_token: float, four_tokens: float, top_k: int, experts: float, pairs: float) -> float:
-    """Arithmetic of a pass that reads `experts` experts for `pairs` of token and expert, from two probes.
+def added(phases: Sequence[Sequence[Component]]) -> list[Component]:
+    """Several passes' components as one list, part by part: what a round costs."""
+    total: dict[str, Component] = {}
+    for part in (p for parts in phases for p in parts):
+        before = total.get(part.name, Component(part.name, 0, 0, 0, 0, None if part.measured_s is None else 0))
+        total[part.name] = Component(
+            part.name,
+            before.bytes_read + part.bytes_read,
+            before.kernel_s + part.kernel_s,
+            before.fixed_s + part.fixed_s,
+            before.operations + part.operations,
+            None if None in (before.measured_s, part.measured_s) else before.measured_s + part.measured_s,
+        )
+    return list(total.values())
 
-    one_token, four_tokens: seconds of `top_k` experts with one token and with four tokens each. An expert costs a part
-    of its own (its codes are unpacked once) and a part for each token: both follow from the two.
-    """
-    each = (four_tokens - one_token) / (3 * top_k)
-    own = one_token / top_k - each
-    return max(own * experts + each * pairs, 0.0)
+
+def experts_s(one_token: float, four_tokens: float, experts: float, pairs: float) -> float:
+    """Seconds of the products of `experts` experts for `pairs` of token and expert, from two probes of one expert: with
+    one token and with four. An expert costs a part of its own (its codes are unpacked once) and a part for each token:
+    both follow from the two."""
+    each = (four_tokens - one_token) / 3
+    return max((one_token - each) * experts + each * pairs, 0.0)

@@ -14,8 +14,13 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def document():
-    return command.measure(2, seed=3)
+def found():
+    return command.profiled(2, seed=3)
+
+
+@pytest.fixture(scope="module")
+def document(found):
+    return command.document(found)
 
 
 def test_every_part_has_both_roofs_and_a_residual(document):
@@ -23,8 +28,10 @@ def test_every_part_has_both_roofs_and_a_residual(document):
         one = document[name]
         assert {"experts", "head", "kda_projections", "kda_state", "mlp", "router"} <= {p["name"] for p in one["parts"]}
         for p in one["parts"]:
-            assert p["predicted_s"] == max(p["by_bytes_s"], p["by_arithmetic_s"])
             assert p["residual_s"] == pytest.approx(p["measured_s"] - p["predicted_s"])
+        for p in document["plain"]["parts"]:
+            higher = max(p["by_bytes_s"], p["by_arithmetic_s"])
+            assert p["predicted_s"] == pytest.approx(higher + p["fixed_s"])
         assert one["measured_s"] == pytest.approx(sum(p["measured_s"] for p in one["parts"]))
         worst = max(one["parts"], key=lambda p: abs(p["residual_s"]))
         assert one["largest_residual"] == worst["name"]
@@ -38,11 +45,25 @@ def test_a_round_is_its_phases(document):
     assert 1.7 < document["c"]["bytes"] < 2.2  # bytes alone do not depend on this machine's speed
 
 
+def test_every_kernel_has_a_rate_for_each_number_of_tokens(document):
+    rates = document["kernels_flop_s"]
+    assert {"expert gate and up", "expert down", "fp8 rows", "f32"} <= set(rates)
+    assert all(set(by) >= {1, 4, 8} and min(by.values()) > 0 for by in rates.values())
+
+
 def test_the_table_names_the_largest_residual(document):
     text = command.table(document)
     assert text.count("largest residual: ") == 2 and "error of the prediction" in text
     assert bool(document["warnings"]) == (document["cpu_share"] < 0.97)
     json.dumps(document)
+
+
+def test_the_figures_are_a_page_and_a_picture(found, tmp_path):
+    page, picture = tmp_path / "p.html", tmp_path / "p.png"
+    command.draw(found, str(page), str(picture))
+    text = page.read_text()
+    assert text.count('class="plotly-graph-div"') == 2 and "<script src=" not in text
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_bad_counts_are_bad_input(capsys):

@@ -118,8 +118,40 @@ double inspect_stream(Engine *e, int64_t bytes, int rounds) {
     return seconds(CLOCK_MONOTONIC) - start;
 }
 
-// One piece of a pass on its own: a half layer, the NEXTN layer's mixing, or 512 rows of the head with the choice of a token.
-enum { PIECE_KDA, PIECE_MLA, PIECE_DENSE, PIECE_MOE, PIECE_MIX, PIECE_HEAD };
+// Seconds that the products of `pieces` matrices take, one after another, with m tokens: matrix i lies at w + at[i]. kind: as in
+// inspect_gemv, 6: an expert's gate and up, 7: its down. Activations are rounded before the clock starts.
+double inspect_products(Engine *e, int kind, const uint8_t *w, const int64_t *at, int pieces, int tiles, int k, int m) {
+    static const float one = 1.0f;
+    const int rows = tiles * TILE, experts = kind >= 6;
+    float *x = malloc((size_t)m * k * 4), *y = malloc((size_t)m * rows * 4), *scale = malloc((size_t)rows * k / 4 + rows * 4);
+    int8_t *q = malloc((size_t)m * k);
+    float *s = malloc((size_t)m * k / 8);
+    int32_t *b = malloc((size_t)m * k / 8);
+    Rounded *rounded = malloc(sizeof *rounded);
+    act room[PACK_ROOM(MAX_TOKENS)];
+    int ldx = k;
+    for (int i = 0; i < m * k; i++) x[i] = one;
+    for (int i = 0; i < rows; i++) scale[i] = one;
+    if (experts) quantise_fp4(x, q, s, b, m * k);
+    else if (kind == 5) round_all(x, k, k, m, rounded);
+    const act *xs = kind < 4 ? packed(x, &ldx, k, m, room) : (const act *)x;
+    void (*const kernels[])(const Mat *, int, int, const act *, int, float *, int, int) = {gemv_fp8, gemv_fp8_rows, gemv_bf16_blocks, gemv_bf16};
+    const double start = seconds(CLOCK_MONOTONIC);
+    for (int i = 0; i < pieces; i++) {
+        const Mat mat = {w + at[i], scale, tiles, k};
+        if (experts) (kind == 6 ? e->set.gate_up : e->set.down)(mat.w, rows, k, 0, rows, q, s, b, y, rows, m, w + at[i + 1 < pieces ? i + 1 : 0]);
+        else if (kind == 5) gemv_int8(&mat, 0, tiles, rounded, y, rows, m);
+        else if (kind == 4) gemv_f32(&mat, 0, tiles, x, k, y, rows, m);
+        else kernels[kind](&mat, 0, tiles, xs, ldx, y, rows, m);
+    }
+    const double took = seconds(CLOCK_MONOTONIC) - start;
+    free(x), free(y), free(scale), free(q), free(s), free(b), free(rounded);
+    return took;
+}
+
+// One piece of a pass on its own: a half layer, the NEXTN layer's mixing, 512 rows of the head with the choice of a token, or what
+// lies around the layers.
+enum { PIECE_KDA, PIECE_MLA, PIECE_DENSE, PIECE_MOE, PIECE_MIX, PIECE_HEAD, PIECE_AROUND };
 #define PIECE_HEAD_ROWS 512
 static void piece_job(Engine *e, int id) {
     const int kda_layer = is_mla(DENSE_LAYERS) ? DENSE_LAYERS + 1 : DENSE_LAYERS;
@@ -129,12 +161,19 @@ static void piece_job(Engine *e, int id) {
     case PIECE_DENSE: dense_mlp(e, 0, id); break;
     case PIECE_MOE: moe(e, DENSE_LAYERS, id); break;
     case PIECE_MIX: mix(e, id); break;
-    default: head_job(e, id);
+    case PIECE_HEAD: head_job(e, id); break;
+    default:
+        plan_turns(e);
+        for (int t = 0; t < e->pass.m; t++) {
+            embed(e, e->pass.token[t], e->x[t]);
+            rms_norm(e->x[t], floats(e, WHOLE, SLOT_FINAL_NORM), 1.0f, e->hidden[t], HIDDEN);
+        }
     }
 }
-// The piece `rounds` times on the same operands, with the stopwatch on: they stay in the caches, so this is what arithmetic and small
-// pieces cost when memory does not. m equal tokens, so that they share their experts; `past` positions of an empty text.
-void inspect_piece(Engine *e, int piece, int m, int past, int rounds) {
+// The piece `rounds` times on the same operands, with the stopwatch on, for m equal tokens, so that they share their experts, after
+// `past` positions of an empty text. between = 0: operands stay in the caches, so this is what arithmetic and small pieces cost
+// when memory does not. Else as many bytes are read before each round, of the next replica: nothing of the piece is in a near cache.
+void inspect_piece(Engine *e, int piece, int m, int past, int rounds, int64_t between) {
     int path[MAX_TOKENS];
     int32_t token[MAX_TOKENS];
     forget(e);
@@ -149,6 +188,10 @@ void inspect_piece(Engine *e, int piece, int m, int past, int rounds) {
             for (int c = 0; c < HIDDEN; c++) e->hidden[t][c] = e->mixin[t][c] = e->x[t][c];
         }
         plan_turns(e);
+        if (between) {
+            inspect_stream(e, between, 1);
+            next_replica(e);
+        }
         e->head_in = e->hidden[0], e->head_m = m, e->head_rows = PIECE_HEAD_ROWS, e->head_kind = e->set.fp8_head ? HEAD_FP8 : HEAD_BF16;
         e->watch.on = i >= 0, e->watch.mark = wall_clock();
         phase(&e->watch, PHASE_PLAIN, m);
@@ -159,6 +202,8 @@ void inspect_piece(Engine *e, int piece, int m, int past, int rounds) {
                 (void)token_of;
             }
         lap(&e->watch, 0, PART_SAMPLING);
+        if (piece == PIECE_AROUND) kda_commit(e, path, m, 0);
+        lap(&e->watch, 0, PART_REST);
         e->watch.on = false;
         if (piece == PIECE_KDA) kda_commit(e, path, m, 0);
     }

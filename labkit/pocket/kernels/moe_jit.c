@@ -10,7 +10,7 @@ INLINE void tile_rows(const uint8_t *w, const int K, const int8_t *xq, const flo
     vf sum[NV * 4];
     UNROLL for (int i = 0; i < NV * M; i++) sum[i] = vf_zero();
     for (int g = 0; g < groups; g++, codes += 256) {
-        UNROLL for (int line = 0; line < 256; line += 64) prefetch(codes + LOOKAHEAD + line);
+        UNROLL for (int line = 0; line < 320; line += 64) prefetch(w + g * (TILE + 256) + LOOKAHEAD + line);
 #define ONE_VECTOR(v) if (v < NV) {                                                                                    \
             vi dot[4];                                                                                                \
             fp4_dot(codes + v * VL * 4, xq + g * FP4_GROUP, K, xb + g, groups, M, dot);                               \

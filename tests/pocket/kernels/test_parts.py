@@ -1,7 +1,9 @@
 """The engine times its own parts: off unless asked, nothing lost, nothing counted twice, the text unchanged."""
 
+import numpy as np
 import pytest
 
+from labkit.pocket import pieces
 from labkit.pocket.engine import Sampling
 from labkit.pocket.layout import PARTS
 
@@ -67,6 +69,7 @@ def test_bytes_by_part_are_the_engines_own_account(engines):
         ("moe", {"router", "mlp", "experts"}),
         ("mix", {"nextn_mix"}),
         ("head", {"head", "sampling"}),
+        ("around", set()),
     ],
 )
 def test_a_piece_runs_its_parts_and_no_others(engines, piece, parts):
@@ -77,3 +80,37 @@ def test_a_piece_runs_its_parts_and_no_others(engines, piece, parts):
         busy = {p for p, s in found["seconds"].items() if s > 0}
         assert parts <= busy <= parts | {"rest", "sampling"}
         assert found["experts"] == (24 if piece == "moe" else 0)  # equal tokens share their eight
+
+
+def test_a_cold_piece_takes_longer_than_a_warm_one(engines):
+    engine = engines(**MTP)
+    between = engine.describe()["bytes_per_step"]
+    warm, cold = (engine.piece("kda", 1, 64, 5, b)["seconds"]["kda_projections"] for b in (0, between))
+    assert cold > warm > 0
+
+
+def test_products_of_every_shape_of_a_pass_can_be_timed(engines):
+    engine = engines(**MTP)
+    memory = np.full(4 << 20, 0x38, np.uint8)
+    for parts in pieces.matrices(engine.config, engine.options).values():
+        for matrix in (m for ms in parts.values() for m in ms):
+            for tokens in (1, 4, 9):
+                assert 0 < engine.products(matrix.kernel, memory, [0, 0], matrix.tiles, matrix.k, tokens) < 10
+
+
+def test_matrices_are_the_bytes_that_a_pass_reads(engines):
+    engine = engines(**MTP)
+    held, shapes = engine.part_bytes(), pieces.matrices(engine.config, engine.options)
+    for kind, draft in (("step", False), ("draft", True)):
+        runs = pieces.layers(engine.config, draft)
+        for part in ("kda_projections", "mla_projections", "mlp", "router", "nextn_mix", "head"):
+            own = sum(runs[p] * m.count * m.bytes for p, parts in shapes.items() for m in parts.get(part, []))
+            assert own == pytest.approx(held[kind][part], rel=0.06)  # scales and small vectors are the rest
+    expert = sum(m.bytes for m in shapes["moe"]["experts"])
+    assert expert == held["one"]["expert"]
+
+
+def test_a_texts_experts_grow_with_the_tokens_of_a_pass(engines, prompts):
+    engine = engines(**MTP)
+    one, two, eight = (engine.text_experts(prompts[0], m) for m in (1, 2, 8))
+    assert one == 8 < two < eight <= 24

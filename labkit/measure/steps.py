@@ -1,0 +1,154 @@
+"""A step and a round of the pocket engine, predicted part by part from the rates of this machine (labkit.measure.rates)
+before anything is asked: which matrices a pass multiplies, how many experts it reads, how far back it looks."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from labkit.measure import rates as probes
+from labkit.pocket import pieces
+from labkit.pocket.engine import Engine, Sampling
+from labkit.pocket.loader import ModelConfig
+from labkit.pocket.options import Options
+from labkit.roofline.cost import Component, added, experts_s, pass_s
+
+READ_AHEAD = 2  # tokens above which a product asks for what comes after it (dense_and_fetch in mlp.h)
+COUNTED = 128  # tokens of a text whose experts are counted
+
+
+@dataclass(frozen=True)
+class Model:
+    """What passes of one engine cost. bytes_: Engine.part_bytes(). experts: {tokens of a pass: distinct experts of a
+    layer}, counted on a text (Engine.text_experts)."""
+
+    rates: probes.Rates
+    config: ModelConfig
+    options: Options
+    bytes_: Mapping[str, Mapping[str, float]]
+    experts: Mapping[int, float]
+
+    def plain(self, context: int) -> list[Component]:
+        """A plain step after `context` tokens."""
+        return self._pass(1, context, draft=False)
+
+    def verify(self, tokens: int, context: int) -> list[Component]:
+        """One pass over `tokens` tokens."""
+        return self._pass(tokens, context, draft=False)
+
+    def draft(self, number: int, context: int) -> list[Component]:
+        """Draft pass `number` of a chain, from 1. The first also enters the tokens accepted before, all of them."""
+        parts = self._pass(1, context, draft=True)
+        entered = (self.options.speculative_num_steps or 0) if number == 1 else 0
+        if not entered:
+            return parts
+        hot = self._hot("mix", entered)["nextn_mix"]  # the weights are in the cache for the pass itself
+        return [replace(p, fixed_s=p.fixed_s + hot) if p.name == "nextn_mix" else p for p in parts]
+
+    def round(self, context: int, steps: int | None = None, tokens: int | None = None) -> list[Component]:
+        """A round: `steps` draft passes and a verify pass over `tokens` tokens; None: the engine's own numbers."""
+        steps = self.options.speculative_num_steps if steps is None else steps
+        tokens = self.options.speculative_num_draft_tokens if tokens is None else tokens
+        drafts = [self.draft(i + 1, context) for i in range(steps)]
+        return added([self.verify(tokens, context), *drafts])
+
+    def seconds(self, parts: list[Component]) -> float:
+        """Of a pass or a round."""
+        return pass_s(parts, self.rates.bandwidth)
+
+    def _hot(self, piece: str, tokens: int) -> dict[str, float]:
+        by = self.rates.hot[piece]
+        if tokens in by:
+            return by[tokens]
+        last = max(by)  # every kernel goes on as it does from four tokens to the last
+        return {p: s + (s - by[4][p]) / (last - 4) * (tokens - last) for p, s in by[last].items()}
+
+    def _kernel(self, matrix: pieces.Matrix, tokens: int) -> float:
+        by = self.rates.kernels[probes.kernel_name(matrix)]
+        last = max(by)
+        return by[tokens] if tokens in by else by[last] + (by[last] - by[4]) / (last - 4) * (tokens - last)
+
+    def _pass(self, tokens: int, context: int, *, draft: bool) -> list[Component]:
+        out: dict[str, Component] = {}
+        matrices = pieces.matrices(self.config, self.options)
+        weights = self.bytes_["draft" if draft else "step"]
+        for piece, count in pieces.layers(self.config, draft).items():
+            for part in self._hot(piece, tokens) if count else ():
+                mine = self._part(piece, part, matrices[piece].get(part, []), tokens, context, count, draft)
+                out[part] = added([[out[part]], [mine]])[0] if part in out else mine
+        for name, part in out.items():  # those of one kind of layer are known here, the slots' exact bytes there
+            if name not in ("experts", "mla_attention"):
+                out[name] = replace(part, bytes_read=weights[name])
+        if tokens > READ_AHEAD and not draft:
+            self._read_ahead(out)
+        return [out[name] for name in weights if name in out]
+
+    def _read_ahead(self, out: dict[str, Component]) -> None:
+        """With several tokens, KDA's projections wait for the layer's state and every layer's for its router, which
+        they ask for meanwhile (dense_and_fetch in mlp.h): the sum stays, its place is another."""
+        bandwidth, layers = self.rates.bandwidth, pieces.layers(self.config, False)
+        router, kda = out["router"], layers["kda"] / (layers["kda"] + layers["mla"])
+        for name, share in (("kda_projections", kda), ("mla_projections", 1 - kda)):
+            more = share * router.bytes_read
+            out[name] = replace(out[name], bytes_read=out[name].bytes_read + more)
+        out["router"] = replace(router, bytes_read=0.0)
+        for name in ("kda_input", "kda_state"):
+            count = layers["kda"]
+            waited = (
+                self.rates.cold["kda"][name] - self.rates.hot["kda"][1][name] - out[name].memory_s(bandwidth) / count
+            )
+            waited = max(waited, 0.0) * count
+            out[name] = replace(out[name], fixed_s=out[name].fixed_s - waited)
+            to = out["kda_projections"]
+            out["kda_projections"] = replace(to, fixed_s=to.fixed_s + waited)
+
+    def _part(self, piece: str, part: str, matrices, tokens: int, context: int, count: int, draft: bool) -> Component:
+        """One part of all `count` runs of a piece."""
+        c, hot, cold = self.config, self._hot(piece, tokens)[part], self.rates.cold[piece].get(part, 0.0)
+        start = cold - self._alone(piece, part, matrices)
+        if part == "experts":
+            up, down = matrices
+            n, pairs = self.experts[tokens], tokens * c.num_experts_per_tok
+            one, four = (self._kernel(up, m) + self._kernel(down, m) for m in (1, 4))
+            own = hot - pairs / tokens * (self._kernel(up, tokens) + self._kernel(down, tokens))
+            fixed = own + start * n / c.num_experts_per_tok
+            work = 2 * pairs * 16 * sum(m.tiles * m.k for m in matrices)
+            read = n * self.bytes_["one"]["expert"]
+            return Component(part, count * read, count * experts_s(one, four, n, pairs), count * fixed, count * work)
+        if part in ("head", "sampling"):  # a piece runs 512 rows and chooses among all
+            share = c.vocab_size / pieces.HEAD_PIECE_ROWS if part == "head" else 1
+            kernel = sum(self._kernel(m, tokens) for m in matrices)
+            work = 2 * tokens * 16 * sum(m.tiles * m.k for m in matrices)
+            return Component(part, 0, share * kernel, hot - kernel + start, work)
+        kernel = sum(m.count * self._kernel(m, tokens) for m in matrices)
+        fixed, read = hot - kernel + start, 0.0
+        if part == "mla_attention":
+            read = (context + tokens) * self.bytes_["one"]["position"]
+            fixed += self.rates.position[min(tokens, max(self.rates.position))] * (context - probes.PASTS[0])
+            read, kernel, fixed = read, 0.0, fixed
+        work = 2 * tokens * 16 * sum(m.count * m.tiles * m.k for m in matrices)
+        return Component(part, count * read, count * kernel, count * fixed, count * work)
+
+    def _alone(self, piece: str, part: str, matrices) -> float:
+        """What one run of a piece with one token takes under both roofs alone, to be held against the cold probe."""
+        hot, bandwidth = self.rates.hot[piece][1][part], self.rates.bandwidth
+        kernel = sum(m.count * self._kernel(m, 1) for m in matrices)
+        if part == "head":
+            read = self.bytes_["step"]["head"] * pieces.HEAD_PIECE_ROWS / self.config.vocab_size
+        elif part == "experts":
+            read = self.config.num_experts_per_tok * self.bytes_["one"]["expert"]
+        elif part == "mla_attention":
+            read = probes.PASTS[0] * self.bytes_["one"]["position"]
+        elif matrices:
+            read = sum(m.count * m.bytes for m in matrices)
+        else:
+            read = self.bytes_["step"].get(part, 0.0) / max(pieces.layers(self.config, False)[piece], 1)
+        return max(read / bandwidth, kernel) + hot - kernel
+
+
+def counted(engine: Engine, prompt: Sequence[int], tokens: int = COUNTED) -> dict[int, float]:
+    """Distinct experts of a layer by tokens of a pass, on a prompt and what the model greedily says to it. Counts only:
+    nothing is timed."""
+    request = engine.start(prompt, Sampling(temperature=0, max_new_tokens=tokens, ignore_eos=True))
+    request.join(120)
+    text = [*prompt[-tokens:], *request.poll()]
+    experts = {m: engine.text_experts(text, m) for m in range(2, probes.TOKENS[-1] + 1)}
+    return {1: float(engine.config.num_experts_per_tok)} | experts
