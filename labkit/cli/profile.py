@@ -21,6 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernel-variant", default="auto", help="kernels (default: this machine's best)")
     parser.add_argument("--dense-dtype", default="auto", help="dense weights: auto, fp8, bf16 or int8")
     _turn.add_arguments(parser)
+    parser.add_argument("--steps", type=int, default=3, help="draft steps of a round, 1 to 8 (default 3)")
     parser.add_argument("--html", metavar="FILE", help="also the figures as one page that needs no network")
     parser.add_argument("--png", metavar="FILE", help="also the stacked parts as a picture")
     parser.add_argument("--url", help="a running SGLang on this machine instead: its own profiler, summed by kernel")
@@ -36,15 +37,17 @@ def main(args: argparse.Namespace) -> int:
         return 0
     if not 1 <= args.prompts <= 1000:
         raise BadInput("prompts", args.prompts, "1 to 1000")
+    if not 1 <= args.steps <= 8:
+        raise BadInput("steps", args.steps, "1 to 8")
     with _turn.taken(args):
-        found = profiled(args.prompts, args.seed, args.kernel_variant, args.dense_dtype)
+        found = profiled(args.prompts, args.seed, args.kernel_variant, args.dense_dtype, args.steps)
     result = document(found)
     draw(found, args.html, args.png)
     print(json.dumps(result, indent=1) if args.json else table(result))
     return 0
 
 
-def profiled(prompts: int, seed: int, variant: str = "auto", dense: str = "auto") -> "Profile":
+def profiled(prompts: int, seed: int, variant: str = "auto", dense: str = "auto", steps: int = 3) -> "Profile":
     """Predict, then measure, on the shipped model."""
     from tokenizers import Tokenizer
 
@@ -54,7 +57,7 @@ def profiled(prompts: int, seed: int, variant: str = "auto", dense: str = "auto"
 
     tokenizer = Tokenizer.from_file(str(SHIPPED_WEIGHTS / "tokenizer.json"))
     texts = load("repetitive", count=prompts, seed=seed)
-    return profile.run([tokenizer.encode(t.text).ids for t in texts], variant=variant, dense=dense)
+    return profile.run([tokenizer.encode(t.text).ids for t in texts], variant=variant, dense=dense, steps=steps)
 
 
 def document(p: "Profile") -> dict:
@@ -171,7 +174,10 @@ def _pass(parts: "list[Component]", bandwidth: float) -> dict:
 def table(result: dict) -> str:
     """The document for people, microseconds."""
     lines = []
-    for title, one in (("plain step", result["plain"]), ("round of 3 drafts and a verify", result["round"])):
+    for title, one in (
+        ("plain step", result["plain"]),
+        (f"round of {len(result['phases']) - 2} drafts and a verify", result["round"]),
+    ):
         lines += _rows(title, one)
     c = result["c"]
     return "\n".join(

@@ -1,4 +1,7 @@
-"""What an arm of a ladder should cost a token, said before it is asked anything: from bytes, and from arms before it.
+"""What an arm of a ladder should cost per token, said before it is asked anything.
+
+On the pocket engine a step and a round are predicted part by part, from bytes, arithmetic and fixed parts at rates that
+probes of this machine gave (labkit.measure.steps). Elsewhere from bytes, and from the arms before it:
 
 expects nothing        no faster than its bytes over what memory sustains
 better kernels, fewer  the arm before, times the bytes of a step over its bytes
@@ -15,7 +18,7 @@ from labkit.engines import ladder
 from labkit.engines.ladder import Arm
 from labkit.errors import BadInput
 from labkit.evidence import Evidence
-from labkit.measure import machine
+from labkit.measure import machine, steps
 from labkit.measure.results import Result, cost, count
 from labkit.params import Params
 from labkit.roofline import floors, predictions
@@ -25,7 +28,9 @@ from labkit.roofline import speculation as law
 @dataclass(frozen=True)
 class Foreseen:
     """A prediction of TPOT, s. best: what is predicted, or the least where the arm drafts; worst: the most there, else
-    None. bound: best is a floor and no forecast. why: in words. made_unix: when it was made."""
+    None. bound: best is a floor and no forecast. why: in words. made_unix: when it was made. pass_s: a step, or a round
+    where the arm drafts, by both roofs; bytes_s: the same by bytes alone; c, c_bytes: of a round. None where only bytes
+    are known."""
 
     arm: str
     digest: str
@@ -34,6 +39,18 @@ class Foreseen:
     bound: bool
     why: str
     made_unix: float
+    pass_s: Evidence | None = None
+    bytes_s: Evidence | None = None
+    c: Evidence | None = None
+    c_bytes: Evidence | None = None
+
+    def error(self, result: Result) -> float | None:
+        """Predicted over measured, less one: of a step's time, of a round's where the arm drafts (how many drafts are
+        right is no question of time). None for a floor, and where only a range was said."""
+        if self.pass_s is None:
+            return None if self.bound or self.worst is not None else self.best.si / result.tpot.si - 1
+        tokens = 1.0 if result.accept is None else result.accept.value
+        return self.pass_s.si / (result.tpot.si * tokens) - 1
 
     def text(self) -> str:
         """In milliseconds, for a table."""
@@ -44,14 +61,12 @@ class Foreseen:
 
     def as_dict(self) -> dict:
         """JSON-ready."""
-        worst = None if self.worst is None else self.worst.as_dict()
-        return {**vars(self), "best": self.best.as_dict(), "worst": worst}
+        return {n: v.as_dict() if isinstance(v, Evidence) else v for n, v in vars(self).items()}
 
     @classmethod
     def from_dict(cls, d: dict) -> "Foreseen":
         """The inverse of as_dict."""
-        worst = None if d["worst"] is None else Evidence.from_dict(d["worst"])
-        return cls(**{**d, "best": Evidence.from_dict(d["best"]), "worst": worst})
+        return cls(**{n: Evidence.from_dict(v) if isinstance(v, dict) else v for n, v in d.items()})
 
 
 def foresee(arms: Sequence[Arm], arm: Arm, seen: Mapping[str, Result], params: Params, context: int) -> Foreseen | None:
@@ -59,12 +74,47 @@ def foresee(arms: Sequence[Arm], arm: Arm, seen: Mapping[str, Result], params: P
     or an arm that it needs was not measured. context: tokens that a step's account counts."""
     if not machine.shape_known(arm.config):
         return None
+    made = time.time()
+    parts = _by_parts(arm, params, context)
+    if parts is not None:
+        return Foreseen(arm.name, arm.config.digest(), **parts, made_unix=made)
     try:
         model = machine.model_of(params.replace(engine=arm.config, arms=None, arm=None, only=()))
         found = _by_expectation(arms, arm, seen, model, context)
     except BadInput:  # a shape that is not at hand: a hub id without its config
         return None
     return found and Foreseen(arm.name, arm.config.digest(), *found, time.time())
+
+
+def _by_parts(arm: Arm, params: Params, context: int) -> dict | None:
+    """What Foreseen says of an arm whose passes can be predicted part by part."""
+    spec = arm.config.speculative
+    if arm.expect == ladder.FAULT or (spec is not None and spec.topk != 1):
+        return None
+    model = steps.model_for(params.replace(engine=arm.config, arms=None, arm=None, only=()))
+    if model is None:
+        return None
+    plain = model.plain(context)
+    if spec is None:
+        step = model.evidence(plain)
+        why = f"bytes alone {_ms(model.evidence(plain, bytes_alone=True))}, arithmetic and fixed parts the rest"
+        bytes_s = model.evidence(plain, bytes_alone=True)
+        return dict(best=step, worst=None, bound=False, why=why, pass_s=step, bytes_s=bytes_s)
+    round_ = model.round(context)
+    whole, bytes_s = model.evidence(round_), model.evidence(round_, bytes_alone=True)
+    c, c_bytes = whole / model.evidence(plain), bytes_s / model.evidence(plain, bytes_alone=True)
+    tokens = count(spec.steps + 1, "1", f"{spec.steps + 1} tokens a round")
+    why = (
+        f"a round takes {_ms(whole)} (c = {c.value:.2f}; by bytes alone {c_bytes.value:.2f}) and yields"
+        f" {spec.steps + 1} tokens if every draft is right, 1 if none is"
+    )
+    return dict(
+        best=whole / tokens, worst=whole, bound=False, why=why, pass_s=whole, bytes_s=bytes_s, c=c, c_bytes=c_bytes
+    )
+
+
+def _ms(e: Evidence) -> str:
+    return f"{e.to('ms').value:.2f} ms"
 
 
 def _by_expectation(arms, arm: Arm, seen, model: str, context: int):

@@ -37,10 +37,11 @@ class Profile:
         return self.rates.bandwidth
 
 
-def run(prompts: Sequence[Sequence[int]], *, variant: str = "auto", dense: str = "auto") -> Profile:
-    """Predict, then measure: one greedy burst of TOKENS tokens a prompt, plain and speculative (3 steps)."""
+def run(prompts: Sequence[Sequence[int]], *, variant: str = "auto", dense: str = "auto", steps: int = 3) -> Profile:
+    """Predict, then measure: one greedy burst of TOKENS tokens a prompt, plain and speculative (a chain of `steps`)."""
     base = {"moe_runner_backend": "jit", "fp8_lm_head": True, "kernel_variant": variant, "dense_dtype": dense}
-    options = Options(**base, speculative_algorithm="NEXTN")
+    numbers = {"num_steps": steps, "eagle_topk": 1, "num_draft_tokens": steps + 1}
+    options = Options(**base, speculative_algorithm="NEXTN", **{f"speculative_{n}": v for n, v in numbers.items()})
     rates = probes.of(options, fresh=True)
     with Engine(Options(**base)) as plain, Engine(options) as mtp:
         experts = counted(mtp, prompts[0])

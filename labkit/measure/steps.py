@@ -3,15 +3,23 @@ before anything is asked: which matrices a pass multiplies, how many experts it 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
+from labkit.engines.adapter import flags
+from labkit.errors import LabError
+from labkit.evidence import Evidence, derived, measured
 from labkit.measure import rates as probes
+from labkit.measure.prompts import prompts_of
+from labkit.params import Params
 from labkit.pocket import pieces
 from labkit.pocket.engine import Engine, Sampling
 from labkit.pocket.loader import ModelConfig
 from labkit.pocket.options import Options
+from labkit.pocket.tokenizer import Tokenizer
 from labkit.roofline.cost import Component, added, experts_s, pass_s
 
 READ_AHEAD = 2  # tokens above which a product asks for what comes after it (dense_and_fetch in mlp.h)
+LONGEST = 512  # tokens of a prompt that are worth reading to count experts
 COUNTED = 128  # tokens of a text whose experts are counted
 
 
@@ -53,6 +61,20 @@ class Model:
     def seconds(self, parts: list[Component]) -> float:
         """Of a pass or a round."""
         return pass_s(parts, self.rates.bandwidth)
+
+    def evidence(self, parts: list[Component], *, bytes_alone: bool = False) -> Evidence:
+        """The same, s, derived."""
+        r = self.rates
+        how = f"probe of this machine, kernels {r.variant}, {r.threads} thread(s)"
+        rate = measured(r.bandwidth, "B/s", f"{how}: reading the engine's weights alone")
+        read = derived(sum(p.bytes_read for p in parts), "B", "bytes of every part", (rate,))
+        took = pass_s(parts, r.bandwidth, bytes_alone=bytes_alone)
+        if bytes_alone:
+            return derived(took, "s", "bytes / bandwidth", (read, rate))
+        work = measured(sum(p.kernel_s for p in parts), "s", f"{how}: products on cached operands")
+        fixed = measured(sum(p.fixed_s for p in parts), "s", f"{how}: pieces of a pass alone, warm and cold")
+        formula = "by part: max(bytes / bandwidth, products) + fixed"
+        return derived(took, "s", formula, (read, rate, work, fixed))
 
     def _hot(self, piece: str, tokens: int) -> dict[str, float]:
         by = self.rates.hot[piece]
@@ -114,9 +136,10 @@ class Model:
             read = n * self.bytes_["one"]["expert"]
             return Component(part, count * read, count * experts_s(one, four, n, pairs), count * fixed, count * work)
         if part in ("head", "sampling"):  # a piece runs 512 rows and chooses among all
-            share = c.vocab_size / pieces.HEAD_PIECE_ROWS if part == "head" else 1
+            rows = self.bytes_["draft" if draft else "step"]["head"] / self.bytes_["step"]["head"]  # of the vocabulary
+            share = rows * c.vocab_size / pieces.HEAD_PIECE_ROWS if part == "head" else 1
             kernel = sum(self._kernel(m, tokens) for m in matrices)
-            work = 2 * tokens * 16 * sum(m.tiles * m.k for m in matrices)
+            work = 2 * tokens * 16 * rows * sum(m.tiles * m.k for m in matrices)
             return Component(part, 0, share * kernel, hot - kernel + start, work)
         kernel = sum(m.count * self._kernel(m, tokens) for m in matrices)
         fixed, read = hot - kernel + start, 0.0
@@ -152,3 +175,39 @@ def counted(engine: Engine, prompt: Sequence[int], tokens: int = COUNTED) -> dic
     text = [*prompt[-tokens:], *request.poll()]
     experts = {m: engine.text_experts(text, m) for m in range(2, probes.TOKENS[-1] + 1)}
     return {1: float(engine.config.num_experts_per_tok)} | experts
+
+
+@cache
+def of(options: Options, prompt: tuple[int, ...]) -> Model:
+    """The cost model of an engine with these options: rates as probed or kept, experts counted on `prompt` and its
+    answer. Raises LabError where the engine cannot run here (no compiler, weights that are not there)."""
+    rates = probes.of(options)
+    drafting = options if options.speculative else replace(options, speculative_algorithm="NEXTN")
+    with Engine(drafting) as engine:
+        return Model(rates, engine.config, engine.options, engine.part_bytes(), _counted_once(engine, prompt))
+
+
+_experts: dict[tuple, dict[int, float]] = {}
+
+
+def _counted_once(engine: Engine, prompt: tuple[int, ...]) -> dict[int, float]:
+    """The same model chooses the same experts, whatever its kernels and head: nearly, and counting takes a second."""
+    key = (engine.options.model_path, prompt)
+    if key not in _experts:
+        _experts[key] = counted(engine, prompt)
+    return _experts[key]
+
+
+def model_for(params: Params) -> Model | None:
+    """The cost model of the engine of these parameters under their load; None where nothing here can predict it: an
+    engine that is not the pocket engine on this machine, or one that cannot run."""
+    config = params.engine
+    if config.engine != "pocket" or config.command_prefix or config.extra_args:
+        return None
+    try:
+        options = Options.from_flags(*flags(config))
+        first = prompts_of(params)[0]
+        ids = first.input_ids or Tokenizer(options.model_path).encode(first.text or "")
+        return of(options, tuple(ids[-LONGEST:]))
+    except LabError:
+        return None
