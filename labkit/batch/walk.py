@@ -19,7 +19,7 @@ from labkit.engines import ladder, turn
 from labkit.errors import BadInput
 from labkit.measure import machine
 from labkit.measure.forecast import Forecast
-from labkit.measure.foresight import Foreseen, foresee
+from labkit.measure.foresight import Foreseen, errors, foresee
 from labkit.measure.plan import Block
 from labkit.measure.pool import Pool, together
 from labkit.measure.results import Arm, Result
@@ -164,8 +164,9 @@ def _measure(out: Walk, wanted: list[Arm], experiments, pool: Pool, notebooks: i
         for e in experiments:
             e.after(pool)
             out.extra |= e.extra()
+        out.results = {a.name: runner.results[w.name] for a, w in zip(out.arms, on_ladder, strict=True)}
+        writer.meta["prediction_errors"] = errors(out.foreseen, out.results)
         writer.finish(runner.summary() | out.extra)
-    out.results = {a.name: runner.results[w.name] for a, w in zip(out.arms, on_ladder, strict=True)}
     pool.stop()
     _look_again(out.record, experiments, pool)
 

@@ -18,7 +18,7 @@ from labkit.notebook.experiments.fallback import COMPLAINTS
 from labkit.roofline import floors
 
 NEAR = 0.05  # a prediction within this share of the measured time counts as right
-HEAD = ("arm", "ms per token [95%]", "predicted", "a", "c", "x before [95%]", "what it is")
+HEAD = ("arm", "ms per token [95%]", "predicted", "error", "a", "c", "c predicted", "x before [95%]", "what it is")
 
 
 def rows(walk: Walk) -> list[dict]:
@@ -31,6 +31,7 @@ def rows(walk: Walk) -> list[dict]:
         said = walk.foreseen.get(row["arm"])
         row["predicted"] = said and said.as_dict()
         row["predicted_text"] = said.text() if said else "-"
+        row["prediction_error"] = said and said.error(walk.results[row["arm"]])
     return found
 
 
@@ -44,13 +45,22 @@ def cells(found: list[dict]) -> list[list[str]]:
                 r["arm"],
                 text(r["tpot_s"], 1e3, ".2f"),
                 r["predicted_text"],
+                "" if r["prediction_error"] is None else f"{r['prediction_error']:+.1%}",
                 f"{accept['median']:.2f}" if accept else "",
                 f"{c['median']:.2f}" if c else "",
+                _costs(r["predicted"]),
                 "x" + text(r["step"], spec=".2f") if r["step"] else "",
                 r["title"],
             ]
         )
     return out
+
+
+def _costs(said: dict | None) -> str:
+    """c by both roofs, and by bytes alone."""
+    if not said or not said.get("c"):
+        return ""
+    return f"{said['c']['value']:.2f} (bytes: {said['c_bytes']['value']:.2f})"
 
 
 def plain(found: list[dict]) -> str:
@@ -80,22 +90,29 @@ def sentences(walk: Walk, found: list[dict]) -> list[str]:
 
 
 def _beside(found: list[dict]) -> str:
-    """Predictions against what was measured."""
-    parts, held = [], 0
+    """Predictions against what was measured: of a step's time, of a round's where an arm drafts."""
+    parts, errors, parted = [], [], False
     for r in found:
         said = r["predicted"]
         if said is None or said["bound"] or r["expect"] == ladder.FAULT:
             continue
         ms = r["tpot_s"]["median"] * 1e3
-        parts.append(f"{r['arm']} {r['predicted_text']}, then {ms:.2f} ms")
         low, high = (1e3 * (said[end] or said["best"])["value"] for end in ("best", "worst"))
-        held += low * (1 - NEAR) <= ms <= high * (1 + NEAR)
+        off = r["prediction_error"]
+        errors.append(
+            0.0 if off is None and low * (1 - NEAR) <= ms <= high * (1 + NEAR) else 1.0 if off is None else off
+        )
+        parted = parted or bool(said.get("pass_s"))
+        shown = "" if off is None else f" ({'a round' if r['c'] else 'a step'} {off:+.1%})"
+        parts.append(f"{r['arm']} {r['predicted_text']}, then {ms:.2f} ms{shown}")
     if not parts:
-        return "Nothing could be predicted from bytes here: the model's shape is not known."
-    rest = "bytes explain these times" if held == len(parts) else "what is further off, bytes do not explain"
+        return "Nothing could be predicted here: the model's shape is not known."
+    held = sum(abs(e) <= NEAR for e in errors)
+    rest = "" if held == len(parts) else "; what is further off, the prediction does not explain"
+    basis = "bytes, arithmetic and fixed parts at probed rates" if parted else "bytes"
     return (
-        f"Predicted from bytes before it was measured, then measured: {'; '.join(parts)}. Within {NEAR:.0%}: {held} of"
-        f" {len(parts)}; {rest}."
+        f"Predicted from {basis} before it was measured, then measured: {'; '.join(parts)}. Within {NEAR:.0%}:"
+        f" {held} of {len(parts)}{rest}."
     )
 
 
@@ -167,8 +184,9 @@ def page(walk: Walk, found: list[dict], shown: go.Figure) -> nbformat.NotebookNo
     about = (
         f"Load: {walk.params.workload}, {length}, one request at a time; {used.count} requests per arm in"
         f" {used.repeats} passes, all arms in turns. TPOT and a are ● measured, with 95% bootstrap intervals; c and x"
-        " are ◇ derived from them. Predictions are ◇ derived from bytes and from arms before; each was made before its"
-        " arm was asked anything."
+        " are ◇ derived from them. Predictions are ◇ derived from bytes, from probes of this machine where the"
+        " engine's parts can be probed, and else from arms before; each was made before its arm was asked anything."
+        " Their error is that of a step's time, of a round's where the arm drafts."
     )
     doubts = "".join(f"\n- {n}" for n in notes(found))
     data, metadata = bundle(shown)

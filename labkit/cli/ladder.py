@@ -58,6 +58,7 @@ def _measured(args: argparse.Namespace, params: "Params", arms: "list[Arm]", hel
     """Measure, judge and print; held: rows of the run that is resumed."""
     from labkit.checks import judged
     from labkit.engines.adapter import not_in_effect
+    from labkit.measure.foresight import Foreseen
     from labkit.measure.ladder import table
     from labkit.measure.pool import Pool
     from labkit.measure.runner import Runner
@@ -67,6 +68,7 @@ def _measured(args: argparse.Namespace, params: "Params", arms: "list[Arm]", hel
 
     runner = Runner(Pool(), check=judged.at_start, strict=args.strict)
     blocks = runner.plan(arms)
+    foreseen = {} if args.resume else foresee_all(params, arms)
     seconds, known = runner.forecast(blocks, held)
     requests = sum(b.requests for b in blocks)
     basis = "from what it has measured, for those that are left" if known else "a first estimate from bytes"
@@ -77,6 +79,10 @@ def _measured(args: argparse.Namespace, params: "Params", arms: "list[Arm]", hel
         directory = new_directory(params.out_dir, f"ladder-{params.engine.engine}")
         writer = RunWriter(directory, params.as_dict(), label="ladder")
     with writer:
+        if not args.resume:
+            writer.meta["predictions"] = [f.as_dict() for f in foreseen.values()]
+            writer.save()
+        foreseen = {p["arm"]: Foreseen.from_dict(p) for p in writer.meta.get("predictions", [])}
         try:
             for progress in runner.run(blocks, writer):
                 if progress.row is None:
@@ -88,6 +94,10 @@ def _measured(args: argparse.Namespace, params: "Params", arms: "list[Arm]", hel
         found = table(arms, runner.fresh, seed=params.seed)
         for arm, line in zip(arms, found, strict=True):
             line["warnings"] += not_in_effect(arm.config, runner.results[arm.name].info)
+            said = foreseen.get(arm.name)
+            line["predicted"] = said and said.as_dict()
+            line["predicted_text"] = said.text() if said else "-"
+            line["prediction_error"] = said and said.error(runner.results[arm.name])
         judge(writer.directory, found, f"-f {args.params}" if args.params else "")
         writer.meta["summary"] = {"ladder": found}
     stop = next((r["stop"] for r in found if r["stop"]), None)
@@ -99,6 +109,18 @@ def _measured(args: argparse.Namespace, params: "Params", arms: "list[Arm]", hel
         print(line)
     print(f"record: {writer.directory}")
     return 0
+
+
+def foresee_all(params: "Params", arms: "list[Arm]") -> dict:
+    """What can be said of every arm before the first is asked anything, by name."""
+    from labkit.measure.foresight import foresee
+
+    say("predicting every arm: probing this machine where the engine's parts can be probed")
+    context = (params.prompt_tokens or 150) + (params.output_tokens or 256) // 2
+    whole = params.ladder()
+    every = {a.name: a for a in whole}
+    found = {a.name: foresee(whole, every[a.name], {}, params, context) for a in arms if a.name in every}
+    return {name: f for name, f in found.items() if f is not None}
 
 
 def judge(directory: "Path", arms: list[dict], again: str) -> None:
@@ -163,7 +185,19 @@ def lines(arms: list[dict]) -> list[str]:
     """The ladder as a table of text, then warnings and the reason to stop."""
     from labkit.measure.stats import text
 
-    head = ["arm", "TPOT ms [95%]", "x before", "x first", "a", "c", "MB/step", "GB/s", "what it is"]
+    head = [
+        "arm",
+        "TPOT ms [95%]",
+        "predicted",
+        "error",
+        "x before",
+        "x first",
+        "a",
+        "c",
+        "MB/step",
+        "GB/s",
+        "what it is",
+    ]
     rows = [head]
     for r in arms:
         t, account = r["tpot_s"], r["account"]
@@ -172,6 +206,8 @@ def lines(arms: list[dict]) -> list[str]:
             [
                 r["arm"],
                 text(t, 1e3),
+                r.get("predicted_text", "-"),
+                "-" if r.get("prediction_error") is None else f"{r['prediction_error']:+.1%}",
                 _times(r["step"]),
                 _times(r["total"]),
                 f"{accept['median']:.2f}" if accept else "-",
@@ -186,7 +222,7 @@ def lines(arms: list[dict]) -> list[str]:
     first = arms[0]["tpot_s"]
     out.append(
         f"TPOT, a: measured ({first['repeats']} repeats, {first['count']} requests per arm); "
-        "MB/step: derived from the model's config; GB/s, c: derived from both"
+        "MB/step, predicted: derived; GB/s, c: derived from both; error: of a step's time, or of a round's"
     )
     vary = [f"{r['arm']} {r['drafts_a_round']:.2g}" for r in arms if r["drafts_a_round"] is not None]
     if vary:

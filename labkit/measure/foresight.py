@@ -69,6 +69,11 @@ class Foreseen:
         return cls(**{n: Evidence.from_dict(v) if isinstance(v, dict) else v for n, v in d.items()})
 
 
+def errors(foreseen: Mapping[str, Foreseen], results: Mapping[str, Result]) -> dict[str, float | None]:
+    """Foreseen.error by arm, of those that were measured."""
+    return {n: f.error(results[n]) for n, f in foreseen.items() if n in results and results[n].used}
+
+
 def foresee(arms: Sequence[Arm], arm: Arm, seen: Mapping[str, Result], params: Params, context: int) -> Foreseen | None:
     """The prediction for one arm from the results of arms before it (`seen`, by name); None where bytes are not known
     or an arm that it needs was not measured. context: tokens that a step's account counts."""

@@ -56,7 +56,11 @@ def test_what_was_predicted_was_said_before_the_arm_was_asked_anything(walked):
     assert list(said) == LADDER
     for name, found in said.items():
         assert found["made_unix"] < min(r["started_unix"] for r in everything if r["arm"] == name)
-    assert said["baseline"]["bound"] and said["mtp"]["worst"]["value"] > said["mtp"]["best"]["value"]
+    assert not said["baseline"]["bound"] and said["mtp"]["c"]["value"] > said["mtp"]["c_bytes"]["value"] > 1
+    errors = read_run(walked[0]["record"]).meta["prediction_errors"]
+    assert set(errors) == set(said) and all(isinstance(e, float) for e in errors.values())
+    shown = {r["arm"]: r["prediction_error"] for r in walked[0]["arms"]}
+    assert shown == errors and said["mtp"]["worst"]["value"] > said["mtp"]["best"]["value"]
 
 
 def test_the_table_is_the_records(walked):
