@@ -10,6 +10,7 @@ check(config)                       rules between fields; raises labkit.fields.r
 more_words(config) -> list[str]     command-line words of fields that one flag cannot carry; by default none
 DIALECT: Dialect = SGLANG           how requests are put to it and its stream is read (labkit.engines.dialects)
 held(config) -> memory.Held | None   what it keeps in this machine's memory; by default not known
+at_once(config, n) -> EngineConfig  the configuration with room for n requests at once; by default as it is
 describe(url, api_key) -> dict      what it says of itself, under the lab's names; by default its /server_info
 """
 

@@ -51,6 +51,11 @@ COLUMNS = {
     "server_latency_s": "the server's own e2e_latency, to hold the client's clock against",
     "server_decode_tok_s": "the server's own decode throughput, where it reports one",
     "thread_cpu_s": "CPU time of the engine's thread while decoding, where it reports it",
+    "clients": "requests at once, where several were asked together (closed loop)",
+    "rate": "arrivals per second, where requests did not wait for each other (open loop)",
+    "arrival_s": "when the request was due, s since its level began (open loop)",
+    "waited_s": "how long after that it was sent; ttft_s and latency_s hold it (open loop)",
+    "ended_s": "when it was answered, s since its level began",
     "chunk_times": "arrival of every event with new tokens, s since send",
     "chunk_tokens": "completion_tokens at each of them",
 }

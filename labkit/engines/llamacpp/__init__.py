@@ -143,6 +143,12 @@ def command(config: "EngineConfig", port: int) -> Launch:
     return Launch([*argv, *config.extra_args], env)
 
 
+def at_once(config: "EngineConfig", n: int) -> "EngineConfig":
+    """The same configuration with n slots, each with the context that the one slot has."""
+    context = {} if config.context_length is None else {"context_length": n * config.context_length}
+    return config.replace(extra_args=[*config.extra_args, "--parallel", str(n)], **context)
+
+
 def more_words(config: "EngineConfig") -> list[str]:
     """What takes another flag than its field's own: the cache's values, the most n-gram drafts."""
     out = [] if config.kv_cache_dtype is None else ["--cache-type-v", config.kv_cache_dtype]

@@ -119,14 +119,18 @@ def warnings(asked: Mapping[str, Sequence[Mapping]]) -> list[str]:
 
 
 def grouped(sentences: Sequence[str]) -> list[str]:
-    """ "ARM: KIND: what" of more than two arms becomes one sentence with the arms' number and the last one's words."""
+    """ "ARM: KIND: what" of more than two arms as one sentence, with the last arm's words."""
     kinds: dict[str, list[str]] = {}
     for sentence in sentences:
-        parts = sentence.split(": ")
-        kinds.setdefault(parts[1] if len(parts) > 2 else sentence, []).append(sentence)
-    out = []
+        parts = sentence.split(": ", 2)
+        kinds.setdefault(parts[1] if len(parts) == 3 else sentence, []).append(sentence)
+    out: list[str] = []
     for kind, mine in kinds.items():
-        out += mine if len(mine) < 3 else [f"{len(mine)} arms {kind}, for example {mine[-1]}"]
+        if len(mine) < 3:
+            out += mine
+        else:
+            arm, _, what = mine[-1].split(": ", 2)
+            out.append(f"{len(mine)} arms {kind}, for example {arm}: {what}")
     return out
 
 
