@@ -215,6 +215,22 @@ _LIST = (
         "the metadata glue graph with FlashInfer attention: a plan made of host values would be captured and go stale",
         "check: conflicting options",
     ),
+    # llama.cpp.
+    (
+        "props-say-none",
+        "/props shows speculative.types none while the server drafts: the reference drafts too, and c comes out near 1",
+        "describe: the settings that an answer reports; check: no drafting",
+    ),
+    (
+        "mean-of-drafting-passes",
+        "the log's 'mean len' leaves out passes that found nothing to draft: 9.0 where a is 6.3",
+        "row: verify_ct counts every pass",
+    ),
+    (
+        "synthetic-acceptance",
+        "--spec-synth-len invents the acceptance, and one line of the log is all that says so",
+        "check: accept length, drafting pays (simulated)",
+    ),
 )
 
 TRAPS = tuple(Trap(i, *fields) for i, fields in enumerate(_LIST, 1))

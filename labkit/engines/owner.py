@@ -112,7 +112,7 @@ def _read() -> Owner:
         found = json.loads((runtime_dir() / "engine.json").read_text(encoding="utf-8"))
         return Owner(int(found["pid"]), tuple(found["engines"]))
     except (OSError, ValueError, KeyError):
-        return Owner(0, ())  # between taking the lock and publishing
+        return Owner(os.getpid() if _held is not None else 0, ())  # between taking the lock and publishing
 
 
 def _forget() -> None:

@@ -11,7 +11,10 @@ from labkit.checks.benefit import Side
 from labkit.checks.servers import DRAFTS, INFO
 from labkit.checks.traps import TRAPS
 from labkit.cli import main
+from labkit.engines import llamacpp
 from labkit.engines.config import Speculative
+from labkit.engines.dialects import LLAMACPP as LLAMACPP_DIALECT
+from labkit.engines.identify import Identity
 from labkit.errors import BadInput
 from labkit.measure import doubts, sse
 from labkit.measure.answer import Answer
@@ -466,6 +469,57 @@ def test_57_glue_graph_frozen():
     assert "conflicting options" not in failed(info, "mtp", log, env={next(iter(glue)): "0"})
     info, log = h200("fa3")
     assert "conflicting options" not in failed(info, "mtp", log, env=glue)
+
+
+LLAMACPP = Identity("llamacpp", "b1", ("/props with build_info", "/v1/models owned by llamacpp"))
+
+
+def test_58_props_say_none(monkeypatch):
+    documents = {
+        "/props": {"default_generation_settings": {"params": {"speculative.types": "none"}}},
+        "/v1/models": {"data": [{"id": "m"}]},
+        "/slots": [],
+    }
+    answer = {"generation_settings": {"speculative.types": "none,ngram-mod"}}
+    monkeypatch.setattr(llamacpp, "get_json", lambda url, path, key: documents[path])
+    monkeypatch.setattr(llamacpp, "post_json", lambda *_: answer)
+
+    def verdict():
+        seen = Observed(llamacpp.describe("http://x"), who=LLAMACPP)
+        return {c.name: c.verdict for c in configuration(seen, "baseline")}["no drafting"]
+
+    assert verdict() == "fail"
+    answer["generation_settings"]["speculative.types"] = "none"
+    assert verdict() == "pass"
+
+
+def test_59_mean_of_drafting_passes():
+    """96 tokens as llama.cpp counted them: 10 passes whose 8 drafts were all accepted, and 5 that found none."""
+    answer, read = Answer(0.0), LLAMACPP_DIALECT.reader()
+    events = [{"content": "a", "tokens": [7], "tokens_predicted": i + 1, "stop": False} for i in range(96)]
+    counts = {"predicted_n": 96, "draft_n": 80, "draft_n_accepted": 80, "cache_n": 0}
+    events.append({"content": "", "tokens": [], "tokens_predicted": 96, "stop": True, "stop_type": "limit"})
+    events[-1] |= {"timings": counts, "generation_settings": {"speculative.types": "none,ngram-mod"}}
+    for i, event in enumerate(events):
+        for data in read(json.dumps(event).encode()):
+            answer.take(0.1 + i / 100, None, data)
+    r = answer.read()
+    assert r.verify_ct == 15 and (r.output_tokens - 1) / r.verify_ct == pytest.approx(6.33, abs=0.01)
+    # The log's own mean is never taken for a.
+    log = (
+        "statistics ngram_mod: #gen drafts = 2, #acc drafts = 2, #gen tokens = 66, #acc tokens = 66, mean len = 34.00\n"
+    )
+    assert Observed({}, log).proof.accept_lengths == []
+
+
+def test_60_synthetic_acceptance():
+    info = {"engine": "llamacpp", "speculative_algorithm": "ngram-mod"}
+    said = "W common_speculative: synthetic speculative acceptance is enabled\n"
+    for log, expected in ((said, "cannot tell"), ("", "pass")):
+        seen = Observed(info, log, rows(a=3.9, drafts_vary=True), who=LLAMACPP)
+        found = {c.name: c for c in configuration(seen, "ngram")}
+        assert found["accept length"].verdict == expected
+        assert ("simulated" in found["accept length"].seen) == bool(log)
 
 
 def test_a_simulated_accept_length_is_never_shown_as_the_model_s_own():

@@ -154,7 +154,7 @@ def test_the_real_server_plain(start):
     engine = start()
     info = engine.server_info()
     assert info["engine"] == "llamacpp" and info["context_length"] == 512 and info["parameters"] == 134515008
-    assert "speculative_algorithm" not in info
+    assert info["speculative_algorithm"] is None
     row = ask(engine)
     assert (row["output_tokens"], row["tokens_ids"], row["cached_tokens"]) == (24, 24, 0)
     assert row["verify_ct"] is None and row["server_decode_tok_s"] > 0

@@ -142,3 +142,12 @@ def test_runtime_dir_is_the_users_own(tmp_path, monkeypatch):
     assert os.stat(tmp_path / "labkit").st_mode & 0o077 == 0
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "missing"))
     assert str(os.getuid()) in ownership.runtime_dir().name
+
+
+def test_between_taking_the_lock_and_publishing_the_owner_is_this_process():
+    ownership.acquire()
+    try:
+        (ownership.runtime_dir() / "engine.json").unlink()
+        assert ownership.owner().mine
+    finally:
+        ownership.release()

@@ -189,8 +189,10 @@ def describe(url: str, api_key: str | None = None) -> dict:
         "quantization": meta.get("ftype"),
         "model_bytes": meta.get("size"),
         "parameters": meta.get("n_params"),
-        "speculative_algorithm": ",".join(kinds) or None,
     }
     if isinstance(slots, list) and slots and isinstance(slots[0], dict):
         info["speculative_slot"] = slots[0].get("speculative")
-    return {k: v for k, v in info.items() if v is not None}
+    info = {k: v for k, v in info.items() if v is not None}
+    if "speculative.types" in settings:
+        info["speculative_algorithm"] = ",".join(kinds) or None  # None: it says that nothing drafts
+    return info
