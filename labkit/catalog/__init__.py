@@ -24,6 +24,7 @@ from labkit.catalog.read import (
     source_of,
 )
 from labkit.errors import BadInput
+from labkit.evidence import Evidence
 
 DATA = Path(__file__).parent / "data"
 
@@ -35,6 +36,7 @@ __all__ = [
     "Result",
     "Source",
     "catalog",
+    "ladder",
     "load_config",
     "machine",
     "model",
@@ -147,6 +149,12 @@ def model(id: str, folder: Path | None = None) -> Model:
 def result(id: str, folder: Path | None = None) -> Result:
     """A published result by id. BadInput lists the ids."""
     return _find(catalog(folder).results, "result", id, [])
+
+
+def ladder(load: str, metric: str, folder: Path | None = None) -> dict[str, Evidence]:
+    """A metric of the published results under a load (`load: {name: ...}`) by their rung, in order."""
+    found = (r for r in catalog(folder).results.values() if r.load["name"] == load and r.rung is not None)
+    return {r.rung: r.metrics[metric] for r in found if metric in r.metrics}
 
 
 def load_config(model: str | Path, folder: Path | None = None) -> ModelConfig:

@@ -100,7 +100,7 @@ def _bandwidth(model: catalog.Model, nominal: Evidence, step: Account) -> Iterat
         ("Humming", "kernels", plain),
         ("FP8 head", "fp8-head", fp8),
     ):
-        tpot = catalog.result(f"synthetic-{rung}").metrics["tpot"]
+        tpot = catalog.ladder("synthetic", "tpot")[rung]
         yield f"effective bandwidth, {name}, per tensor", effective_bandwidth(step_bytes, tpot)
         used = utilisation(step_bytes, tpot, nominal)
         yield f"utilisation, {name}, per tensor", used

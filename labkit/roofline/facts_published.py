@@ -38,10 +38,7 @@ class Known:
         self.head_bf16, self.head_fp8 = self.head * bytes_each(2), self.head * bytes_each(1)
         body = self.active * bytes_each(0.5)
         self.step, self.step_fp8 = body + self.head_bf16, body + self.head_fp8
-        self.tpot = {
-            r: catalog.result(f"synthetic-{r}").metrics["tpot"] for r in ("baseline", "kernels", "fp8-head", "mtp")
-        }
-        self.decode = {r: catalog.result(f"synthetic-{r}").metrics["decode"] for r in self.tpot}
+        self.tpot, self.decode = catalog.ladder("synthetic", "tpot"), catalog.ladder("synthetic", "decode")
         mtp, self.gsm, self.gsm_base = (
             catalog.result(r).metrics for r in ("synthetic-mtp", "gsm8k-all", "gsm8k-baseline")
         )
@@ -93,7 +90,7 @@ def _rungs(k: Known) -> Iterator[Row]:
     yield "FP8 head from the Humming rung: TPOT", after
     yield "that prediction against the reported TPOT", 1 - after / k.tpot["fp8-head"]
     yield "reported step from Humming to FP8 head", k.tpot["kernels"] - k.tpot["fp8-head"]
-    for rung in ("kernels", "fp8-head", "mtp"):
+    for rung in list(k.decode)[1:]:
         yield f"{rung} over the baseline, synthetic", k.decode[rung] / k.decode["baseline"] - 1
     yield "FP8 head over Humming", k.decode["fp8-head"] / k.decode["kernels"] - 1
 

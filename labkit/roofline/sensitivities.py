@@ -14,7 +14,7 @@ CONTEXT = 33792  # tokens: the middle of the synthetic load's output
 def _predictions() -> dict[str, tuple[Callable[..., float], dict[str, float]]]:
     """name: (formula, inputs in SI), at Ling-3.0-flash on a DGX Spark."""
     ling, spark = catalog.model("ling-3.0-flash"), catalog.machine("dgx-spark")
-    tpot = {r: catalog.result(f"synthetic-{r}").metrics["tpot"].si for r in ("baseline", "kernels", "fp8-head", "mtp")}
+    tpot = {rung: e.si for rung, e in catalog.ladder("synthetic", "tpot").items()}
     mtp, gsm = catalog.result("synthetic-mtp").metrics, catalog.result("gsm8k-all").metrics
     a, c, speed = mtp["accept_length"].si, mtp["verify_cost_ratio"].si, spark.bandwidth.si
     step = per_tensor(ling.config, context=CONTEXT).total_bytes

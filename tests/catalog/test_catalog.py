@@ -2,6 +2,7 @@ import textwrap
 
 import pytest
 import yaml
+from small import QWEN3_MOE
 
 from labkit import catalog
 from labkit.catalog import DATA, load_config, project_folder
@@ -79,19 +80,7 @@ models:
     source: my own training
     config_path: my/config.json
 """
-CONFIG = {
-    "architectures": ["Qwen3MoeForCausalLM"],
-    "vocab_size": 100,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
-    "head_dim": 8,
-    "intermediate_size": 32,
-    "moe_intermediate_size": 8,
-    "num_experts": 4,
-    "num_experts_per_tok": 2,
-}
+CONFIG = QWEN3_MOE
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+from small import QWEN3_MOE
 
 from labkit.cli import main
 
@@ -93,19 +94,7 @@ def test_bytes_options(capsys):
 
 
 def test_bytes_of_a_config_on_disk(capsys, tmp_path):
-    config = {
-        "architectures": ["Qwen3MoeForCausalLM"],
-        "vocab_size": 100,
-        "hidden_size": 16,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "num_key_value_heads": 1,
-        "head_dim": 8,
-        "intermediate_size": 32,
-        "moe_intermediate_size": 8,
-        "num_experts": 4,
-        "num_experts_per_tok": 2,
-    }
+    config = dict(QWEN3_MOE)
     (tmp_path / "config.json").write_text(json.dumps(config))
     for path in (tmp_path, tmp_path / "config.json"):
         assert json.loads(out(capsys, "bytes", "--model", path, "--json"))["per_tensor"]["total_bytes"] > 0

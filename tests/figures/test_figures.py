@@ -5,6 +5,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small import BAILING
 
 from labkit.catalog.config import ModelConfig
 from labkit.evidence import derived, measured, reported, spec
@@ -27,42 +28,7 @@ ROWS = [
     }
     for r in range(3)
 ]
-CONFIG = ModelConfig(
-    dict(
-        architectures=["BailingMoeV3ForCausalLM"],
-        vocab_size=512,
-        hidden_size=128,
-        intermediate_size=256,
-        first_k_dense_replace=1,
-        num_hidden_layers=3,
-        layer_group_size=3,
-        num_attention_heads=2,
-        head_dim=64,
-        num_experts=8,
-        num_experts_per_tok=2,
-        num_shared_experts=1,
-        moe_intermediate_size=128,
-        moe_shared_expert_intermediate_size=128,
-        kv_lora_rank=128,
-        q_lora_rank=None,
-        qk_nope_head_dim=64,
-        qk_rope_head_dim=32,
-        v_head_dim=64,
-        short_conv_kernel_size=4,
-        no_kda_lora=True,
-        num_nextn_predict_layers=1,
-        tie_word_embeddings=False,
-        gated_attention_proj_granularity_type="element_wise",
-        quantization_config=dict(
-            quant_method="fp8",
-            fmt="e4m3",
-            weight_block_size=[128, 128],
-            routed_experts_quant_method="mxfp4",
-            modules_to_not_convert=["lm_head", "model.word_embeddings"],
-        ),
-    ),
-    "small",
-)
+CONFIG = ModelConfig(BAILING, "small")
 ACCOUNT = per_tensor(CONFIG, context=100)
 
 

@@ -4,44 +4,23 @@ import json
 from types import SimpleNamespace
 
 import pytest
+from small import BAILING
 
 from labkit.measure import probe
 from labkit.measure.results import Result
 
-CONFIG = dict(
-    architectures=["BailingMoeV3ForCausalLM"],
-    model_type="bailing_hybrid",
-    vocab_size=6144,
-    hidden_size=384,
-    intermediate_size=768,
-    first_k_dense_replace=2,
-    num_hidden_layers=12,
-    layer_group_size=6,
-    num_attention_heads=4,
-    head_dim=64,
-    num_experts=24,
-    num_experts_per_tok=8,
-    num_shared_experts=1,
-    moe_intermediate_size=128,
-    moe_shared_expert_intermediate_size=128,
-    kv_lora_rank=128,
-    q_lora_rank=None,
-    qk_nope_head_dim=64,
-    qk_rope_head_dim=32,
-    v_head_dim=64,
-    short_conv_kernel_size=4,
-    no_kda_lora=True,
-    num_nextn_predict_layers=1,
-    tie_word_embeddings=False,
-    gated_attention_proj_granularity_type="element_wise",
-    quantization_config=dict(
-        quant_method="fp8",
-        fmt="e4m3",
-        weight_block_size=[128, 128],
-        routed_experts_quant_method="mxfp4",
-        modules_to_not_convert=["lm_head", "model.word_embeddings"],
-    ),
-)
+CONFIG = BAILING | {
+    "model_type": "bailing_hybrid",
+    "vocab_size": 6144,
+    "hidden_size": 384,
+    "intermediate_size": 768,
+    "first_k_dense_replace": 2,
+    "num_hidden_layers": 12,
+    "layer_group_size": 6,
+    "num_attention_heads": 4,
+    "num_experts": 24,
+    "num_experts_per_tok": 8,
+}
 
 
 @pytest.fixture(autouse=True)

@@ -140,6 +140,16 @@ def read_sampling(
     )
 
 
+def read_output(fields: Fields, limits: Limits) -> dict[str, Any]:
+    """How the output is given, in SGLang's names, which both interfaces take: part of Job's fields."""
+    return {
+        "stops": read_stops(fields),
+        "skip_special_tokens": fields.flag("skip_special_tokens", True),
+        "trim_stop": not fields.flag("no_stop_trim", False),
+        "interval": fields.whole("stream_interval", 1, 1, limits.context),
+    }
+
+
 def read_ends(fields: Fields, limits: Limits) -> tuple[int, ...]:
     ends = fields.take("stop_token_ids", [])
     if not isinstance(ends, list) or len(ends) > 64 or any(type(i) is not int for i in ends):

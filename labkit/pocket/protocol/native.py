@@ -62,12 +62,9 @@ def _job(sampling: Fields, ids: list[int], seed: int, limits: Limits, **common: 
     n = sampling.whole("n", 1, 1, jobs.MAX_SAMPLES)
     job = Job(
         prompt=ids,
-        stops=jobs.read_stops(sampling),
-        skip_special_tokens=sampling.flag("skip_special_tokens", True),
-        trim_stop=not sampling.flag("no_stop_trim", False),
-        interval=sampling.whole("stream_interval", 1, 1, limits.context),
         grammar=jobs.read_grammar(sampling),
         sampling=jobs.read_sampling(sampling, new_tokens, DEFAULT_NEW_TOKENS, seed, len(ids), limits),
+        **jobs.read_output(sampling, limits),
         **common,
     )
     sampling.off(jobs.OFF)

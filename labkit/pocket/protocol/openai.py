@@ -162,11 +162,8 @@ def _job(
     least = fields.whole("min_tokens", 0, 0, limits.context)
     job = Job(
         prompt=ids,
-        stops=jobs.read_stops(fields),
-        skip_special_tokens=fields.flag("skip_special_tokens", True),
-        trim_stop=not fields.flag("no_stop_trim", False),
-        interval=fields.whole("stream_interval", 1, 1, limits.context),
         sampling=jobs.read_sampling(fields, new_tokens, default, seed, len(ids), limits),
+        **jobs.read_output(fields, limits),
         **common,
     )
     if least and not job.sampling.ignore_eos:

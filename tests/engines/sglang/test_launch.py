@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from small import drafting
 
 from labkit.engines import ladder, process
 from labkit.engines.config import EngineConfig
@@ -28,18 +29,7 @@ def test_arms_differ_by_exactly_their_flags():
     assert [lines[r].env.get("SGLANG_ENABLE_FP8_LM_HEAD") for r in lines] == [None, None, "1", "1"]
     added = argv["mtp"][len(argv["fp8-head"]) :]
     assert argv["mtp"][: len(argv["fp8-head"])] == argv["fp8-head"]
-    assert added == [
-        "--speculative-algorithm",
-        "NEXTN",
-        "--speculative-num-steps",
-        "3",
-        "--speculative-eagle-topk",
-        "1",
-        "--speculative-num-draft-tokens",
-        "4",
-        "--speculative-draft-model-path",
-        "/models/ling",
-    ]
+    assert added == [*drafting(), "--speculative-draft-model-path", "/models/ling"]
 
 
 def test_remote_code_is_never_trusted_unasked_and_batch_is_one():

@@ -12,21 +12,13 @@ import httpx
 import numpy as np
 import psutil
 import pytest
+from small import drafting
 
 from training.reference import Reference
 
 PROGRAM = ("-m", "labkit.pocket")
 GREEDY = {"temperature": 0, "max_new_tokens": 24, "ignore_eos": True}
-MTP = (
-    "--speculative-algorithm",
-    "NEXTN",
-    "--speculative-num-steps",
-    "3",
-    "--speculative-eagle-topk",
-    "1",
-    "--speculative-num-draft-tokens",
-    "4",
-)
+MTP = tuple(drafting())
 
 
 @pytest.fixture(scope="module")

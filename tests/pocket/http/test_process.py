@@ -15,6 +15,7 @@ import psutil
 import pytest
 from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
+from small import drafting
 
 from labkit.pocket.server import _bind
 from labkit.pocket.server import main as server_main
@@ -129,19 +130,7 @@ def test_a_port_in_use_is_named(folder):
         (["--colour", "red"], "--colour"),
         (["--moe-runner-backend", "humming"], "moe_runner_backend: got 'humming'; accepted: generic, jit"),
         (["--speculative-algorithm", "NEXTN", "--speculative-num-steps", "3"], "all three or none"),
-        (
-            [
-                "--speculative-algorithm",
-                "NEXTN",
-                "--speculative-num-steps",
-                "3",
-                "--speculative-eagle-topk",
-                "1",
-                "--speculative-num-draft-tokens",
-                "6",
-            ],
-            "steps + 1",
-        ),
+        (drafting(tokens=6), "steps + 1"),
         (["--fault", "gremlin"], "bare-head"),
         (["--threads", "64"], "threads"),
         (["--context-length", "0"], "context_length"),
