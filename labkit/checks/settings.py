@@ -36,7 +36,8 @@ def who(seen: Observed) -> Check:
 def moe(seen: Observed, asked: str) -> Check:
     name = "MoE kernels"
     told, where = seen.info.get("moe_runner_backend"), "/server_info moe_runner_backend"
-    if told is not None and told != asked:
+    undecided = told is not None and str(told).lower() in ("auto", "")
+    if told is not None and not undecided and _word(told) != _word(asked):
         note = "the engine resolved another runner than the one asked for"
         return Check(name, asked, str(told), where, FAIL, note)
     prepared = seen.proof.prepared if seen.proof else []
@@ -47,6 +48,9 @@ def moe(seen: Observed, asked: str) -> Check:
         return Check(name, asked, f"experts prepared for {', '.join(prepared)}", "log", PASS if fits else FAIL, note)
     if told is None:
         return Check(name, asked, "nothing", "/server_info has no moe_runner_backend", UNKNOWN)
+    if undecided:
+        note = "not resolved there; the log's line about preparing experts tells (--log)"
+        return Check(name, asked, str(told) or "nothing", where, UNKNOWN, note)
     if seen.proof:
         note = "without a proof line, what is reported may not be what runs"
         return Check(
@@ -276,6 +280,10 @@ def _words(command: object) -> dict[str, object]:
         following = parts[i + 1] if i + 1 < len(parts) else "--"
         out[name.replace("-", "_")] = value if equals else True if following.startswith("--") else following
     return out
+
+
+def _word(value: object) -> str:
+    return str(value).strip().lower().replace("-", "_")
 
 
 def _same(got: object, asked: object) -> bool:

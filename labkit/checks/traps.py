@@ -231,6 +231,11 @@ _LIST = (
         "--spec-synth-len invents the acceptance, and one line of the log is all that says so",
         "check: accept length, drafting pays (simulated)",
     ),
+    (
+        "count-lags-behind",
+        "completion_tokens counts each event by itself, or some tokens not at all: a slow and short answer that is not",
+        "doubt: counts disagree",
+    ),
 )
 
 TRAPS = tuple(Trap(i, *fields) for i, fields in enumerate(_LIST, 1))

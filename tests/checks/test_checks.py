@@ -332,3 +332,24 @@ def test_drafts_that_vary_by_nature_are_held_against_the_most_that_was_asked():
         spec = Speculative(algorithm="ngram-mod", steps=asked)
         got = {c.name: c for c in configuration(Observed(info, None, rows, who=who), "ngram", speculative=spec)}
         assert got["draft steps"].verdict == verdict, got["draft steps"]
+
+
+def test_a_backend_that_is_not_resolved_or_otherwise_spelt_is_no_failure():
+    for told, verdict in (("auto", "cannot tell"), ("Humming", "pass"), ("humming", "pass"), ("triton", "fail")):
+        got = _verdicts(configuration(Observed({**MTP, "moe_runner_backend": told}, None, _rows()), "humming"))
+        assert got["MoE kernels"] == verdict, told
+    got = _verdicts(configuration(Observed({**MTP, "moe_runner_backend": "auto"}, _log("mtp"), _rows()), "humming"))
+    assert got["MoE kernels"] == "pass"
+
+
+def test_numbers_told_as_text_are_numbers():
+    info = {**MTP, "speculative_num_draft_tokens": "4", "speculative_num_steps": "3", "speculative_eagle_topk": "1"}
+    got = _verdicts(configuration(Observed(info, None, _rows()), "mtp"))
+    assert got["draft steps"] == got["draft topk"] == got["draft tokens"] == "pass"
+
+
+@pytest.mark.parametrize("line", ["cuda graph: False", "cuda_graph=False", "CUDA graph: false"])
+def test_an_eager_decode_line_by_any_spelling(line):
+    log = f"[t] Decode batch, #running-req: 1, #token: 9, {line}, gen throughput (token/s): 9.0\n"
+    got = _verdicts(configuration(Observed(MTP, log * 3, _rows()), "drafting"))
+    assert got["CUDA graph"] == "fail"

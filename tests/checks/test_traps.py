@@ -522,6 +522,14 @@ def test_60_synthetic_acceptance():
         assert ("simulated" in found["accept length"].seen) == bool(log)
 
 
+def test_61_count_lags_behind():
+    ids = list(range(12))
+    events = [event(1, [k], f"w{k} ", finish="length" if k == 11 else None) for k in ids]
+    assert "counts disagree" in kinds(answered(*events))
+    halved = [event((k + 2) // 2, None, "w" * (k + 1), finish="length" if k == 11 else None) for k in ids]
+    assert "counts disagree" in kinds(answered(*halved))
+
+
 def test_a_simulated_accept_length_is_never_shown_as_the_model_s_own():
     info, log = h200("fa3")
     for told in ({"log": log}, {"log": None, "env": {"LABKIT_SIMULATE_ACC_LEN_FILE": "accept"}}):
