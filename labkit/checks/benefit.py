@@ -102,10 +102,10 @@ def _pays(before: Side, after: Side, found: estimates.Comparison) -> Check:
     a = f"a = {found.accept.value:.2f}"
     if found.cost is None:
         shown = ", ".join(f"{s:.3g}" for s in ran)
-        note = "one c would mix rounds of different lengths"
+        note = "one c would average rounds of different lengths"
         return Check(name, asked, f"{a}; draft steps varied ({shown}), so no c", where, UNKNOWN, note)
     shown, verdict = f"{a}, c = {_span(found.cost)}", _VERDICTS[found.faster]
-    note = "a round costs more plain steps than it yields tokens" if verdict == FAIL else ""
+    note = "a round costs more plain steps than the tokens it yields" if verdict == FAIL else ""
     if verdict == UNKNOWN and found.speedup.low is None:
         note = NO_INTERVAL
     return Check(name, asked, shown, where, verdict, note)
@@ -127,17 +127,17 @@ def paired(before: Side, after: Side) -> list[Check]:
     left, right = ({r.get("prompt_sha256") for r in s.good} for s in (before, after))
     verdict = PASS if left == right else FAIL
     seen = f"{len(right)} distinct" if left == right else f"{len(left)} and {len(right)}, {len(left & right)} shared"
-    note = "" if left == right else "a gain on other prompts is not this step's"
+    note = "" if left == right else "a gain measured on different prompts cannot be attributed to this step"
     out = [Check(name, "the same on both sides", seen, where, verdict, note)]
     spans = [_span_of(s.good) for s in (before, after)]
     if all(spans):
         (a0, a1), (b0, b1) = spans
         apart = b0 > a1 or a0 > b1
         verdict = UNKNOWN if apart else PASS
-        seen = "one after the other" if apart else "in turns, or there and back"
-        note = "a drift of the machine looks like a gain or a loss" if apart else ""
+        seen = "sequential" if apart else "alternating, or in mirrored order"
+        note = "drift of the machine would look like a gain or a loss" if apart else ""
         out.append(
-            Check(f"{after.name} and {before.name}: order", "in turns", seen, "start of each request", verdict, note)
+            Check(f"{after.name} and {before.name}: order", "alternating", seen, "start of each request", verdict, note)
         )
     return out
 
@@ -180,7 +180,7 @@ def _over_contexts(side: Side) -> list[Check]:
     upto, on = rows[third - 1]["prompt_tokens"], rows[-third]["prompt_tokens"]
     seen = f"{short:.2f} at {upto} tokens and less, {long:.2f} from {on} on"
     falls = long < FALLS * short
-    note = "the draft loses its state or its positions as the context grows, or the texts differ" if falls else ""
+    note = "the draft may lose its state or positions as the context grows, or the texts differ" if falls else ""
     return [Check(name, asked, seen, "our requests", FAIL if falls else PASS, note)]
 
 
@@ -193,7 +193,7 @@ def _as_expected(side: Side) -> list[Check]:
     if a is None:
         return []
     low = a < EXPECTED * wanted
-    note = "another load may accept less; so does a draft that is damaged in part" if low else ""
+    note = "a harder load may explain it, and so may a partly damaged draft" if low else ""
     name, asked = f"{side.name}{KNOWN}", f"about {wanted:.2f} ({source})"
     return [Check(name, asked, f"{a:.2f}", "our requests", UNKNOWN if low else PASS, note)]
 
@@ -219,7 +219,7 @@ def _change_point(side: Side) -> list[Check]:
     if not lasting or abs(step) < np.log(JUMP):
         return [Check(name, asked, f"none in {len(rows)} requests", where, PASS)]
     how = f"{np.exp(step):.2g} times slower" if step > 0 else f"{np.exp(-step):.2g} times faster"
-    note = "what was measured before and after are two different machines or engines: no one TPOT describes both"
+    note = "the machine or the engine changed during the run: no single TPOT describes both parts"
     seen = f"from request {at + 1} on {how}, and it stays"
     return [Check(name, asked, seen, where, FAIL, note)]
 
@@ -250,7 +250,7 @@ def answers(side: Side) -> list[Check]:
         verdict = FAIL if len(texts) == 1 else PASS
         note = "the answers do not depend on the prompts" if verdict == FAIL else ""
         seen = f"{len(texts)} different answers to {len(prompts)} prompts"
-        out.append(Check(name, "other prompts, other answers", seen, "digests of the texts", verdict, note))
+        out.append(Check(name, "different answers to different prompts", seen, "digests of the texts", verdict, note))
     by_prompt: dict[object, list[Mapping]] = defaultdict(list)
     for r in rows:
         if r.get("temperature") and r.get("asked_sha256"):
@@ -259,8 +259,8 @@ def answers(side: Side) -> list[Check]:
     if several:
         same = [g for g in several if len({r["text_sha256"] for r in g}) == 1]
         t = several[0][0]["temperature"]
-        seen = f"{len(same)} of {len(several)} prompts with one answer whatever the seed"
-        note = "the temperature asked for is not applied: this is greedy decoding" if same else ""
+        seen = f"{len(same)} of {len(several)} prompts with the same answer for every seed"
+        note = "the requested temperature is not applied: this is greedy decoding" if same else ""
         verdict = FAIL if len(same) == len(several) else UNKNOWN if same else PASS
         where = "digests of the texts"
         out.append(Check(f"{side.name}: sampling", f"answers vary at temperature {t:g}", seen, where, verdict, note))
@@ -270,7 +270,7 @@ def answers(side: Side) -> list[Check]:
 def _random_ids(side: Side) -> list[Check]:
     if not any(r.get("workload") == "synthetic" for r in side.good):
         return []
-    note = "speed carries over to text of this length; acceptance and answers do not"
+    note = "the speed applies to text of this length; acceptance and answers do not"
     return [Check(f"{side.name}: load", "text", "random token ids", "rows", UNKNOWN, note)]
 
 
@@ -284,8 +284,8 @@ def _impossible(side: Side) -> list[Check]:
     if tpot >= side.floor_s:
         return [Check(name, asked, seen, where, PASS)]
     note = (
-        f"impossible: {side.floor_s / tpot:.2f} times this machine's bandwidth. Tokens are counted too high, the "
-        "account has bytes that are not read, another model runs, or the bandwidth is known too low"
+        f"impossible: {side.floor_s / tpot:.2f} times this machine's bandwidth. Tokens are overcounted, the "
+        "account includes bytes that are not read, a different model runs, or the bandwidth is underestimated"
     )
     return [Check(name, asked, seen, where, FAIL, note)]
 

@@ -38,7 +38,7 @@ class Cause:
 
     def line(self) -> str:
         state = {True: "fits", None: "open", False: "excluded"}[self.supported]
-        tell = f"; would tell: {self.decide}" + (f" ({self.command})" if self.command else "")
+        tell = f"; to decide: {self.decide}" + (f" ({self.command})" if self.command else "")
         return f"[{state}] {self.name}: {self.why}" + ("" if self.supported is False else tell)
 
 
@@ -172,8 +172,8 @@ def _ranked(causes: Iterable[Cause]) -> tuple[Cause, ...]:
 def _kernels(backend_seen: bool | None, where: str) -> Cause:
     return Cause(
         "another kernel runs",
-        "a runner can fall back on this card while the report repeats what was asked",
-        "the log's line about preparing experts",
+        "a runner can fall back on this GPU while /server_info repeats what was requested",
+        "the log line about preparing experts",
         None if backend_seen is None else not backend_seen,
         f"labkit check {where} --expect kernels --log <LOG>",
     )
@@ -192,7 +192,7 @@ def _head(head_seen: bool | None, where: str) -> Cause:
 def _eager(graphs: bool | None, where: str) -> Cause:
     return Cause(
         "decoding runs without CUDA graphs",
-        "launches then take the time, whatever the bytes",
+        "kernel launches then dominate the step, whatever its bytes",
         "`cuda graph: False` on decode lines of the log",
         None if graphs is None else not graphs,
         f"labkit check {where} --expect drafting --log <LOG>",
@@ -217,7 +217,7 @@ def _noise(found: Benefit, spread: float, again: str) -> Cause:
     fits = True if scatter >= effect else False if shown and scatter and effect > _SCATTER * scatter else None
     return Cause(
         "noise",
-        f"repeats differ by {spread:.1%}" if spread else "how far repeats differ is not known from one",
+        f"repeats differ by {spread:.1%}" if spread else "a single repeat does not show how far repeats differ",
         "more repeats, arms interleaved, servers started again",
         fits if spread else None,
         f"{again} --repeats 10",
@@ -227,8 +227,10 @@ def _noise(found: Benefit, spread: float, again: str) -> Cause:
 def _cores(disturbed: bool | None, again: str) -> Cause:
     return Cause(
         "something else used the cores",
-        "the engine's thread had to wait for one" if disturbed else "a wait for a core counts as decode time",
-        "the same again on a quiet machine",
+        "the engine's thread had to wait for a core"
+        if disturbed
+        else "time spent waiting for a core counts as decode time",
+        "the same measurement on an idle machine",
         disturbed,
         again,
     )
@@ -236,7 +238,7 @@ def _cores(disturbed: bool | None, again: str) -> Cause:
 
 _NOT_BYTES = Cause(
     "bytes do not bind here",
-    "launches, small kernels and the CPU can take longer than the bytes",
+    "kernel launches, small kernels and the CPU can take longer than the memory traffic",
     "how far a step is above its byte floor; the share of idle time in a profile",
     None,
     "labkit bytes --model <MODEL> --machine <MACHINE> --context <N>",
@@ -256,7 +258,7 @@ def _layer(accept, fp8_head, module_shared, dead, where) -> list[Cause]:
         ),
         Cause(
             "the draft layer is misread",
-            "a quantised draft read in another format accepts nothing either",
+            "a quantised draft read in the wrong format accepts nothing either",
             "accept length by position; the draft's dtypes in the log",
             nothing if not fp8_head else (False if nothing is False else None),
             f"labkit check {where} --expect mtp --log <LOG>",
@@ -286,7 +288,7 @@ def _drafting(accept, c, sampled, again) -> list[Cause]:
         ),
         Cause(
             "drafts fit this load badly",
-            "the accept length falls with sampling and with unfamiliar text",
+            "the accept length falls with sampling and on unfamiliar text",
             "the same server on a repetitive load, greedy",
             True if sampled and not nothing else None,
             f"{again} --workload repetitive",

@@ -23,7 +23,7 @@ def on(seen: Observed) -> tuple[bool | None, str, str]:
     lengths = seen.proof.accept_lengths if seen.proof else []
     if told:
         if seen.good:
-            return False, f"{told} named, but none of our requests was drafted", f"{_INFO}, our requests"
+            return False, f"{told} named, but no request of ours was drafted", f"{_INFO}, our requests"
         return True, told, _INFO
     if lengths and not seen.good:
         return True, f"accept len {lengths[-1]:.2f} on a decode line", "log"
@@ -47,14 +47,14 @@ def none(seen: Observed) -> Check:
     """The check of an arm that must not draft."""
     happens, what, where = on(seen)
     verdict = {True: FAIL, False: PASS, None: UNKNOWN}[happens]
-    note = "a comparison with this arm would measure drafting against drafting" if happens else ""
+    note = "a comparison with this arm would compare drafting with drafting" if happens else ""
     return Check("no drafting", "none", what, where, verdict, note)
 
 
 def checks(seen: Observed, spec: Speculative | None, *, any_kind: bool = False) -> list[Check]:
     """spec: what was asked (None: no numbers). any_kind: whether another algorithm than the one asked is fine too."""
     happens, what, where = on(seen)
-    note = "asked for, loaded or named, but not in effect" if happens is False else ""
+    note = "requested, loaded or named, but not in effect" if happens is False else ""
     out = [Check("drafting", "on", what, where, {True: PASS, False: FAIL, None: UNKNOWN}[happens], note)]
     if not happens:
         return out
@@ -64,7 +64,7 @@ def checks(seen: Observed, spec: Speculative | None, *, any_kind: bool = False) 
         told = algorithm(seen)
         other = told is not None and told.upper() not in ALIASES.get(wanted.upper(), (wanted.upper(),))
         verdict = UNKNOWN if told is None else FAIL if other else PASS
-        note = "drafting is on, of another kind than asked" if other else ""
+        note = "drafting is on, with a different algorithm than requested" if other else ""
         out.append(Check("drafting algorithm", wanted, told or "not named", _INFO, verdict, note))
     if spec is not None and not other:
         out += _numbers(seen, spec)
@@ -112,14 +112,14 @@ def _numbers(seen: Observed, spec: Speculative) -> list[Check]:
             continue
         same = str(got).strip() == str(asked)  # some servers tell numbers as text
         if not same:
-            note = "resolved to something else than asked"
+            note = "resolved to a value other than the one requested"
             if field == "speculative_num_draft_tokens" and spec.topk == 1:
                 note += ": with topk 1 the engine rewrites draft tokens to steps + 1"
         where = f"/server_info {field}" + (", our requests" if ran else "")
         out.append(Check(label, str(asked), str(got), where, PASS if same else FAIL, note))
     rewritten = seen.proof.rewritten if seen.proof else None
     if rewritten and out[-1].verdict == PASS:
-        out[-1] = Check("draft tokens", str(spec.draft_tokens), rewritten, "log", FAIL, "not taken as asked")
+        out[-1] = Check("draft tokens", str(spec.draft_tokens), rewritten, "log", FAIL, "not used as requested")
     return out
 
 
@@ -149,7 +149,7 @@ def _varied(seen: Observed, asked: str) -> Check:
     also = f"; {told} told" if told is not None else ""
     note = "steps change from request to request: one c does not describe this server, and none is given for it"
     if len(ran) == 1:
-        note = "the drafts that ran are others than asked"
+        note = "the number of draft steps that ran is not the one requested"
     where = "our requests: proposed drafts / verify rounds"
     return Check("draft steps", asked, shown + also, where, FAIL, note)
 
@@ -171,9 +171,9 @@ def accepting(seen: Observed) -> Check:
     if isinstance(a, bool) or not isinstance(a, (int, float)) or not 0 < a < 1e3:
         return Check(name, asked, "nothing yet", where, UNKNOWN, "send requests, or allow the check to")
     if seen.simulated:
-        return Check(name, asked, f"{a:.2f}, simulated", where, UNKNOWN, "a simulated accept length proves nothing")
+        return Check(name, asked, f"{a:.2f}, simulated", where, UNKNOWN, "a simulated accept length is no evidence")
     if a < NOTHING_ACCEPTED and seen.dummy:
-        return Check(name, asked, f"{a:.2f}", where, UNKNOWN, "dummy weights: no draft would be accepted anyway")
+        return Check(name, asked, f"{a:.2f}", where, UNKNOWN, "dummy weights accept no drafts in any case")
     if a < NOTHING_ACCEPTED:
         note = "no draft is accepted: slower than no speculation at all; see the candidate causes"
         return Check(name, asked, f"{a:.2f}", where, FAIL, note)
@@ -221,7 +221,7 @@ def sharing(seen: Observed) -> Check:
     found = accepting(seen)
     seen_text = f"accept length {found.seen}"
     if found.verdict == PASS:
-        note = "indirect: a draft without the scales accepts nothing"
+        note = "indirect evidence: a draft without the scales accepts nothing"
         return Check(name, asked, seen_text, found.where, PASS, note)
     if found.verdict == FAIL:
         note = "the commonest cause with an FP8 head, not the only one"

@@ -28,7 +28,14 @@ def who(seen: Observed) -> Check:
     identity = seen.identity
     name, asked = "who is serving", "an engine that the lab knows"
     if not identity.known:
-        return Check(name, asked, f"unknown: {identity.open}", "/server_info", UNKNOWN, "its fields prove nothing here")
+        return Check(
+            name,
+            asked,
+            f"unknown: {identity.open}",
+            "/server_info",
+            UNKNOWN,
+            "fields of an unknown server prove nothing",
+        )
     shown = f"{identity.engine} {identity.version or '(no version)'}: {'; '.join(identity.signs)}"
     return Check(name, asked, shown, "/server_info", PASS)
 
@@ -38,18 +45,24 @@ def moe(seen: Observed, asked: str) -> Check:
     told, where = seen.info.get("moe_runner_backend"), "/server_info moe_runner_backend"
     undecided = told is not None and str(told).lower() in ("auto", "")
     if told is not None and not undecided and _word(told) != _word(asked):
-        note = "the engine resolved another runner than the one asked for"
+        note = "the engine resolved a different runner than requested"
         return Check(name, asked, str(told), where, FAIL, note)
     prepared = seen.proof.prepared if seen.proof else []
     if prepared:
         fits = all(_BACKEND_NAMES.get(asked, asked) in p for p in prepared)
         some = any(_BACKEND_NAMES.get(asked, asked) in p for p in prepared)
-        note = "" if fits else "some layers run another kernel" if some else "set, and even reported, but not what runs"
+        note = (
+            ""
+            if fits
+            else "some layers run a different kernel"
+            if some
+            else "set and reported, but another kernel runs"
+        )
         return Check(name, asked, f"experts prepared for {', '.join(prepared)}", "log", PASS if fits else FAIL, note)
     if told is None:
         return Check(name, asked, "nothing", "/server_info has no moe_runner_backend", UNKNOWN)
     if undecided:
-        note = "not resolved there; the log's line about preparing experts tells (--log)"
+        note = "not resolved there; the log line about preparing experts shows it (--log)"
         return Check(name, asked, str(told) or "nothing", where, UNKNOWN, note)
     if seen.proof:
         note = "without a proof line, what is reported may not be what runs"
@@ -73,7 +86,7 @@ def fp8_head(seen: Observed) -> Check:
     if log:
         if log.head:
             return Check(name, asked, log.head, "log", PASS)
-        note = "the variable was ignored without a word; labkit's plugin was not loaded"
+        note = "the variable was silently ignored; labkit's plugin was not loaded"
         return Check(name, asked, "no proof line", "log", FAIL, note)
     version = seen.info.get("version")
     known = environment.knows("SGLANG_ENABLE_FP8_LM_HEAD", version) if seen.identity.engine == SGLANG else None
@@ -86,7 +99,7 @@ def plain_head(seen: Observed, fp32: bool | None) -> list[Check]:
     told, proof = seen.info.get("fp8_lm_head"), seen.proof.head if seen.proof else None
     out = []
     if told is True or proof:
-        note = "an arm that should be without it has it already"
+        note = "this arm should not have it yet"
         where = "log" if proof else "/server_info"
         out.append(Check("no FP8 head", "off", proof or "fp8_lm_head true", where, FAIL, note))
     if fp32 is not None:
@@ -106,7 +119,9 @@ def cuda_graph(seen: Observed) -> list[Check]:
     if seen.identity.engine in (POCKET, LLAMACPP):  # a CPU, or a backend that keeps its graphs to itself
         return []
     if disabled is True:
-        return [Check(name, asked, "disable_cuda_graph true", "/server_info", FAIL, "each kernel is launched apart")]
+        return [
+            Check(name, asked, "disable_cuda_graph true", "/server_info", FAIL, "each kernel is launched separately")
+        ]
     sizes = seen.info.get("cuda_graph_bs_decode") or seen.info.get("cuda_graph_bs")
     if isinstance(sizes, list) and sizes and 1 not in sizes:
         return [
@@ -115,7 +130,7 @@ def cuda_graph(seen: Observed) -> list[Check]:
     if graphs + eager:
         share = eager / (graphs + eager)
         shown = f"{graphs} of {graphs + eager} decode lines with a graph"
-        note = "captured, and reported as enabled, but decoding does not use it" if share > EAGER_SHARE else ""
+        note = "captured and reported as enabled, but decoding does not use it" if share > EAGER_SHARE else ""
         return [Check(name, asked, shown, "log", FAIL if share > EAGER_SHARE else PASS, note)]
     shown = "nothing" if disabled is None else "disable_cuda_graph false"
     return [Check(name, asked, shown, "/server_info", UNKNOWN, "only a decode line of the log proves it (--log)")]
@@ -134,7 +149,7 @@ def prefix_cache(seen: Observed) -> list[Check]:
     good = [r for r in sent if r["status"] == "ok"]
     if good and all(r.get("cached_tokens") == 0 for r in good):
         return [Check(name, asked, "on, and 0 cached tokens in each request", "our requests", PASS)]
-    return [Check(name, asked, "nothing that tells", "our requests, /server_info", UNKNOWN)]
+    return [Check(name, asked, "no evidence", "our requests, /server_info", UNKNOWN)]
 
 
 def flags(seen: Observed) -> list[Check]:
@@ -149,7 +164,7 @@ def flags(seen: Observed) -> list[Check]:
         if _same(got, asked) or _same(got, wanted):
             agree.append(name)
         else:
-            where, note = f"launch command, /server_info {name}", "resolved to something else than its flag says"
+            where, note = f"launch command, /server_info {name}", "resolved to a value other than its flag's"
             out.append(Check(f"flag --{name.replace('_', '-')}", str(asked), str(got), where, FAIL, note))
     if agree and not out:
         where = "launch command, /server_info"
@@ -163,14 +178,14 @@ def options(seen: Observed, config: EngineConfig) -> list[Check]:
     out = []
     for option in told:
         if option["in_effect"] is False:
-            name, note = f"option {option['field']}", "resolved to something else than asked"
+            name, note = f"option {option['field']}", "resolved to a value other than the one requested"
             out.append(Check(name, str(option["asked"]), str(option["seen"]), option["where"], FAIL, note))
     shown = [o["field"] for o in told if o["in_effect"]]
     silent = [o["field"] for o in told if o["in_effect"] is None]
     if shown:
         out.append(Check("options", f"{len(shown)} as asked", ", ".join(shown), "/server_info", PASS))
     if silent:
-        note = "the engine shows nothing for these: a proof line of the log, or the benefit, has to"
+        note = "the engine does not report these; only a log line or a benefit check can show them"
         out.append(
             Check("options not shown", f"{len(silent)} as asked", ", ".join(silent), "/server_info", UNKNOWN, note)
         )
@@ -213,7 +228,9 @@ def memory(seen: Observed, tokens: int | None = None) -> list[Check]:
     if not _count(wanted) or not _count(holds):
         return []
     note = (
-        "" if holds >= wanted else "longer requests are refused, cut or preempted: less memory for weights, or shorter"
+        ""
+        if holds >= wanted
+        else "longer requests are rejected, truncated or preempted: free memory, or lower the context length"
     )
     asked = f"room for {wanted} tokens of context"
     return [Check("memory", asked, f"KV cache holds {holds} tokens", where, PASS if holds >= wanted else FAIL, note)]
@@ -235,7 +252,7 @@ def variables(seen: Observed, config: EngineConfig | None) -> list[Check]:
         else:
             known, where = None, "who is serving is not known"
         verdict = UNKNOWN if known is None else PASS if known else FAIL
-        note = "unknown variables are ignored without a word" if verdict == FAIL else ""
+        note = "the engine silently ignores variables it does not know" if verdict == FAIL else ""
         shown = {PASS: "known", FAIL: "unknown", UNKNOWN: "no list"}[verdict]
         out.append(Check("variable", f"{name}={value}", shown, where, verdict, note))
     return out
@@ -258,10 +275,8 @@ def requests(seen: Observed) -> list[Check]:
     from labkit.measure import doubts
 
     odd = doubts.said(seen.rows)
-    note = "odd: " + "; ".join(odd) if odd else ""
-    return [
-        Check("requests", asked, "all flushed, counted and timed without contradiction", "our requests", PASS, note)
-    ]
+    note = "notes: " + "; ".join(odd) if odd else ""
+    return [Check("requests", asked, "all flushed, with consistent counts and times", "our requests", PASS, note)]
 
 
 def _words(command: object) -> dict[str, object]:

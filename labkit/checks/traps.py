@@ -53,7 +53,7 @@ _LIST = (
     ),
     (
         "unknown-variable",
-        "an environment variable that the release does not read is ignored without a word",
+        "an environment variable that the release does not read is silently ignored",
         "check: variable",
     ),
     (
@@ -158,7 +158,11 @@ _LIST = (
         "benefit: all on; causes (none is asserted)",
     ),
     ("machine-changed", "from one request on everything is slower, and the median hides it", "benefit: run order"),
-    ("one-after-the-other", "arms measured apart: a drift of the machine looks like a gain", "benefit: order"),
+    (
+        "one-after-the-other",
+        "arms measured one after the other: drift of the machine looks like a gain",
+        "benefit: order",
+    ),
     ("temperature-ignored", "one answer whatever the seed: greedy decoding passes for sampling", "benefit: sampling"),
     ("answers-alike", "other prompts, the same answer: what runs is not what was asked", "benefit: answers"),
     ("acceptance-fades", "accept length falls as the context grows", "benefit: acceptance over context"),

@@ -121,9 +121,9 @@ def lines(s: dict) -> list[str]:
     ]
     if accept:
         out.append(f"accept length {text(accept)} tokens per verify step, round {text(s['round_s'], 1e3)} ms")
-    out.append(f"asked by {s['dialect']}; who serves: {', '.join(s['signs']) or 'not established'}")
+    out.append(f"protocol: {s['dialect']}; server identified by: {', '.join(s['signs']) or 'not established'}")
     if s["not_reported"]:
         out.append("not reported by this server: " + ", ".join(s["not_reported"]))
     energy = ", ".join(f"{e['value']:.3g} J ({name})" for name, e in (s.get("joules_per_token") or {}).items())
-    out.append(f"energy per token {energy or 'not measured: no meter of the server that this user may read'}")
+    out.append(f"energy per token {energy or 'not measured: no power meter of the server is readable by this user'}")
     return out + [f"warning: {w}" for w in s["warnings"]]

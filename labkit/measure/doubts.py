@@ -120,7 +120,7 @@ def _tokens(r: RequestResult, asked: Asked) -> Iterable[Doubt]:
         gap = abs(n - asked.own_count)
         if gap > max(OWN_COUNT_LEAST, OWN_COUNT * max(n, asked.own_count)):
             kind = "own count differs" if ids is not None else "counts disagree"
-            yield Doubt(kind, f"{n} tokens counted; the text is {asked.own_count} by this lab's tokenizer")
+            yield Doubt(kind, f"{n} tokens counted; this lab's tokenizer counts {asked.own_count} in the text")
     if asked.fixed and n < asked.output_tokens:
         yield Doubt(
             "stopped early", f"{n} of {asked.output_tokens} tokens, though ignore_eos fixed the length ({_why(r)})"
@@ -132,11 +132,13 @@ def _times(r: RequestResult) -> Iterable[Doubt]:
     if n == 1:
         yield Doubt("few tokens", "one token has no decode time")
     elif len(r.chunk_times) == 1 and n > 1:
-        yield Doubt("one event", f"all {n} tokens came in one event: no decode time to be seen (not streamed?)")
+        yield Doubt(
+            "one event", f"all {n} tokens came in one event, so there is no decode time to measure (not streamed?)"
+        )
     elif r.first_tokens is None and n > 1:
-        yield Doubt("first event unknown", "nothing tells how many tokens the first event carried")
+        yield Doubt("first event unknown", "the number of tokens in the first event is unknown")
     elif r.tpot_s == 0:
-        yield Doubt("all at once", "all tokens came at once: no streaming, or no core for the client")
+        yield Doubt("all at once", "all tokens arrived at once: not streamed, or the client had no core")
     elif r.decode_tokens == 1 or len(r.chunk_times) == 2:
         yield Doubt("few tokens", f"{n} tokens in two events: the time per token rests on a single gap")
     told = r.meta.get("decode_throughput")
@@ -147,7 +149,9 @@ def _times(r: RequestResult) -> Iterable[Doubt]:
         far = max(1 / told / r.tpot_s, r.tpot_s * told) > CLOCKS_FAR
         if differ or far:
             kind = "clocks far apart" if far else "clocks disagree"
-            yield Doubt(kind, f"{r.tpot_s * 1e3:.3g} ms per token here, {1e3 / told:.3g} by the server's own clock")
+            yield Doubt(
+                kind, f"{r.tpot_s * 1e3:.3g} ms per token by the client, {1e3 / told:.3g} by the server's own clock"
+            )
     else:  # where the server's own clock bears the time out, it does not matter in which reads the events came
         yield from _bursts(r)
 
@@ -157,7 +161,10 @@ def _bursts(r: RequestResult) -> Iterable[Doubt]:
     if r.verify_ct and len(r.chunk_times) == r.output_tokens:
         together -= max(0, r.output_tokens - 1 - r.verify_ct)  # an event a token: a round's tokens do come together
     if r.tpot_s and len(r.chunk_times) > 4 and together > BURSTS * (len(r.chunk_times) - 1):
-        yield Doubt("bursts", f"{together} of {len(r.chunk_times)} events came with the one before: they are held back")
+        yield Doubt(
+            "bursts",
+            f"{together} of {len(r.chunk_times)} events arrived together with the one before: the stream is buffered",
+        )
 
 
 def _speculation(r: RequestResult, asked: Asked) -> Iterable[Doubt]:
@@ -212,9 +219,9 @@ def _identities(r: RequestResult, rounds: int, steps: float | None) -> Iterable[
 
 def _fields(r: RequestResult) -> Iterable[Doubt]:
     if r.unread:
-        yield Doubt("unknown fields", "fields that this lab does not know: " + ", ".join(r.unread))
+        yield Doubt("unknown fields", "speculative fields that this lab does not know: " + ", ".join(r.unread))
     if r.garbled:
-        yield Doubt("unreadable fields", "fields without a usable value: " + ", ".join(sorted(set(r.garbled))))
+        yield Doubt("unreadable fields", "fields with unusable values: " + ", ".join(sorted(set(r.garbled))))
 
 
 def steps_of(proposed: int | None, rounds: int | None) -> float | None:
@@ -242,7 +249,7 @@ def said(rows: Iterable[Mapping]) -> list[str]:
     for kind in sorted(found):
         texts = found[kind]
         share = "every request" if len(texts) == len(rows) else f"{len(texts)} of {len(rows)} requests"
-        same = "" if len(set(texts)) == 1 else "; others alike"
+        same = "" if len(set(texts)) == 1 else "; similar in the others"
         out.append(f"in {share}: {texts[0]}{same}")
     return out + _over_rows(rows)
 

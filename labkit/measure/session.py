@@ -225,7 +225,7 @@ def _sent(prompt: Prompt, count_tokens: Callable[[str], int] | None) -> tuple[in
 
 def _unflushed(status: int) -> str:
     if status in (404, 405, 501):
-        return "the server cannot empty its prefix cache, so nothing tells that a prompt is read anew"
+        return "the server cannot flush its prefix cache, so a prompt may be served from it"
     return "the key was refused" if status in (401, 403) else "another request may be running"
 
 
