@@ -79,7 +79,7 @@ def test_tokens_that_all_come_at_once_are_no_measurement(server, wire):
     (row,) = session.measure(server.url, PROMPTS[:1], arm="a", repeats=1, warmup=0)
     # Two recvs are possible in principle; then there is a time between the events and the row counts.
     assert row["status"] == ("refused" if row["tpot_s"] == 0 else "ok")
-    assert row["status"] == "ok" or {d["kind"] for d in row["doubts"]} == {"all at once"}
+    assert row["status"] == "ok" or "all at once" in {d["kind"] for d in row["doubts"]}
 
 
 def test_errors_become_rows(server, wire):
