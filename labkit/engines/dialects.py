@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from labkit.errors import BadInput
+
 
 class Counters(Protocol):
     """Counts around a request: `counters` before it, `settled` after it, `spent` of the two as spec_* fields."""
@@ -147,12 +149,15 @@ def openai(
 
     extras: it takes the fields that vLLM and SGLang add (top_k, min_p, ignore_eos, a token count in each chunk).
     salt: it takes cache_salt, so that no prompt is found in the prefix cache.
+    Its body raises BadInput for token ids where there is only the chat route.
     """
 
     def body(text: str | None, ids: list[int] | None, sampling: Mapping[str, Any]) -> dict:
         prompt = text if text is not None else ids
+        if chat and text is None:
+            raise BadInput("workload", "token ids", "a load of text: this server takes chat messages alone")
         out: dict[str, Any] = {"model": model, "stream": True, "stream_options": {"include_usage": True}}
-        out |= {"messages": [{"role": "user", "content": text or ""}]} if chat else {"prompt": prompt}
+        out |= {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": prompt}
         out["max_tokens"] = sampling["max_new_tokens"]
         out |= {k: sampling[k] for k in ("temperature", "top_p", "stop") if k in sampling}
         if "sampling_seed" in sampling:
@@ -167,6 +172,8 @@ def openai(
     unsaid = ["acceptance by position"] if counters else ["accept length"]
     if not extras:
         unsaid += ["the token count of each event", "a fixed output length"]
+    if chat:
+        unsaid += ["the prompt as it was read, with its chat template"]
     return Dialect(
         "OpenAI /v1/chat/completions" if chat else "OpenAI /v1/completions",
         "/v1/chat/completions" if chat else "/v1/completions",

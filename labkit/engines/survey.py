@@ -6,7 +6,7 @@ from typing import Any
 
 from labkit.engines import llamacpp, vllm
 from labkit.engines.dialects import SGLANG, Dialect, openai
-from labkit.engines.http import Unreachable, get_json, get_text
+from labkit.engines.http import Unreachable, get_json, get_text, post_json
 from labkit.engines.identify import UNKNOWN, Identity, identify
 from labkit.engines.server_info import allowed
 from labkit.errors import BadInput
@@ -85,7 +85,8 @@ def look(url: str, api_key: str | None = None, *, model: str | None = None) -> F
         return _openai(seen, who, model)
     raise Unreachable(
         f"{url}: a server that the lab cannot measure: {_open(seen)}. Needed: SGLang's /generate and /server_info, "
-        "llama.cpp's /completion and /props, or OpenAI's /v1/completions with /v1/models (vLLM, Ollama, LM Studio, ...)"
+        "llama.cpp's /completion and /props, or OpenAI's /v1/models with /v1/completions or /v1/chat/completions (as "
+        "vLLM, Ollama and LM Studio have them)"
     )
 
 
@@ -162,7 +163,8 @@ def _openai(
         raise BadInput("model", model, "one of " + ", ".join(ids[:20]))
     name = model or ids[0]
     drafts = bool(counts and "drafts" in counts)
-    dialect = openai(name, extras=extras, salt=salt, counters=vllm if drafts else None)
+    chat = _only_chat(seen)
+    dialect = openai(name, chat=chat, extras=extras, salt=salt, counters=vllm if drafts else None)
     card = next((m for m in seen.models if m.get("id") == name), {})
     info = {
         "engine": who.engine,
@@ -174,6 +176,23 @@ def _openai(
         info["context_length"] = card["max_model_len"]
     missing = tuple(dict.fromkeys((*dialect.unsaid, "its kernels, head and quantisation")))
     return Found(who, allowed(info) | {"engine": who.engine}, dialect, "/v1/models", missing)
+
+
+_NO_ROUTE = (404, 405, 501)
+
+
+def _only_chat(seen: _Documents) -> bool:
+    """Whether there is /v1/chat/completions and no /v1/completions: an empty request is refused where there is a route
+    (so nothing is generated and no model loaded), and not found where there is none."""
+
+    def there(path: str) -> bool:
+        try:
+            post_json(seen.url, path, {}, seen.api_key, ASK_S)
+        except Unreachable as e:
+            return e.status not in _NO_ROUTE
+        return True
+
+    return not there("/v1/completions") and there("/v1/chat/completions")
 
 
 def _open(seen: _Documents) -> str:

@@ -6,6 +6,7 @@ Source: the GGUF specification of ggml (versions 2 and 3); block sizes are those
 import re
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -113,9 +114,8 @@ def read_gguf(path: Path | str) -> Gguf:
     headers = []
     for part in parts:
         try:
-            with part.open("rb") as file:
-                header = read_header(file, str(part))
-            size = part.stat().st_size
+            now = part.stat()
+            header, size = _header(part, now.st_mtime_ns, now.st_size), now.st_size
         except OSError as e:
             raise BadInput("model", str(part), f"a readable GGUF file ({e.strerror})") from None
         ends = [t.offset + t.bytes for t in header.tensors]
@@ -125,6 +125,14 @@ def read_gguf(path: Path | str) -> Gguf:
     if len(headers) == 1:
         return headers[0]
     return Gguf(str(path), headers[0].version, headers[0].metadata, tuple(t for h in headers for t in h.tensors))
+
+
+@lru_cache(maxsize=64)
+def _header(part: Path, changed_ns: int, size: int) -> Gguf:
+    """Read once: every account asks for it, and it lists a whole vocabulary. Time and size are part of the key, so that
+    a file that was replaced is read again."""
+    with part.open("rb") as file:
+        return read_header(file, str(part))
 
 
 def _parts(path: Path) -> list[Path]:
