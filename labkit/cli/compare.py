@@ -13,7 +13,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run_b", metavar="RUN_B", help="run directory: the run to compare with it")
     parser.add_argument("--arm", metavar="A[:B]", help="which arms (default: every name that both have)")
     parser.add_argument("--anyway", action="store_true", help="compare despite different conditions, naming them")
-    parser.add_argument("--fail-if-slower", metavar="5%", help="exit code 1 if B's median TPOT is higher by more")
+    parser.add_argument(
+        "--fail-if-slower",
+        metavar="5%",
+        help="exit code 1 if B's TPOT is higher by more than this, with an interval above 1",
+    )
 
 
 def main(args: argparse.Namespace) -> int:
@@ -32,7 +36,7 @@ def main(args: argparse.Namespace) -> int:
             one = compare.compare(a, b, left, right)
             found.append(one | {"unequal": differ, "changes": compare.changes(a, b, left, right)})
     refused = bool(unequal) and not args.anyway
-    slower = [p for p in found if limit is not None and p["tpot_s"]["ratio"]["median"] > 1 + limit]
+    slower = [p for p in found if limit is not None and compare.regressed(p["tpot_s"]["ratio"], limit)]
     named = "; ".join(f"{d['what']} ({d['a']} / {d['b']})" for d in unequal)
     accepted = f"equal conditions (or --anyway); these differ: {named}"
     error = BadInput("runs", f"{args.run_a} {args.run_b}", accepted) if refused else None
@@ -55,13 +59,20 @@ def main(args: argparse.Namespace) -> int:
         for line in lines(found, unequal, unknown):
             print(line)
         for p in slower:
-            print(f"slower than allowed: {p['b']} by {p['tpot_s']['ratio']['median'] - 1:.1%} (limit {limit:.1%})")
+            print(
+                f"slower than allowed: {p['b']} by {_percent(p['tpot_s']['ratio'])} (limit {limit:.1%})",
+            )
+        for p in found:
+            if limit is not None and p not in slower and p["tpot_s"]["ratio"]["median"] > 1 + limit:
+                said = _percent(p["tpot_s"]["ratio"])
+                print(f"not called slower: {p['b']} by {said}, which chance alone may be; more repeats would tell")
     return 1 if slower else 0
 
 
 def lines(found: list[dict], unequal: list[dict], unknown: list[str] = ()) -> list[str]:
     """Text for people: what differs, what was changed, then the numbers (all measured; the ratio derived)."""
     from labkit.measure.stats import text
+    from labkit.report import compare
 
     out = [f"NOT EQUAL: {d['what']}: {d['a']} / {d['b']}" for d in unequal]
     out += [f"cannot tell whether equal: {w} is in neither record" for w in unknown]
@@ -71,17 +82,16 @@ def lines(found: list[dict], unequal: list[dict], unknown: list[str] = ()) -> li
         for name, word in (("tpot_s", "TPOT"), ("ttft_s", "TTFT")):
             x, y, ratio = p[name]["a"], p[name]["b"], p[name]["ratio"]
             times = f"{x['median'] * 1e3:.3f} -> {y['median'] * 1e3:.3f} ms"
-            out.append(f"  {word}  {times}   x{text(ratio)}  {_verdict(ratio)}")
+            out.append(f"  {word}  {times}   x{text(ratio)}  {compare.verdict(ratio)}")
         accept = p["accept_length"]
         if accept["a"] or accept["b"]:
             out.append("  accept length  " + " -> ".join(text(v) if v else "none" for v in accept.values()))
     return out
 
 
-def _verdict(ratio: dict) -> str:
-    if ratio["low"] is None:
-        return "no interval: fewer than 3 repeats"
-    return "slower" if ratio["low"] > 1 else "faster" if ratio["high"] < 1 else "no clear difference"
+def _percent(ratio: dict) -> str:
+    ends = "" if ratio["low"] is None else f" [{ratio['low'] - 1:+.1%}, {ratio['high'] - 1:+.1%}]"
+    return f"{ratio['median'] - 1:.1%}{ends}"
 
 
 def _share(text: str) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from labkit import disk
 from labkit.disk import NoRoom
+from labkit.engines.secrets import hide, hide_text
 from labkit.engines.server_info import allowed
 from labkit.errors import BadInput, LabError
 from labkit.records import environment, schema
@@ -92,6 +93,8 @@ class RunWriter:
 
     def append(self, row: dict) -> None:
         """Add one row; it is on disk when this returns. A NaN or an unserialisable value raises, so none gets in."""
+        if row.get("error"):
+            row = row | {"error": hide_text(str(row["error"]))}
         line = json.dumps(row, allow_nan=False, separators=(",", ":"), default=_plain).encode() + b"\n"
         disk.append(self._log, line, f"{self.rows} rows are kept")
         self.rows += 1
@@ -100,7 +103,7 @@ class RunWriter:
         """Replace run.json in one step; where the disk has no room for a second one, its end status in place."""
         path = self.directory / schema.META
         try:
-            disk.write_json(path, self.meta, f"{self.rows} rows are kept", _plain)
+            disk.write_json(path, hide(self.meta), f"{self.rows} rows are kept", _plain)
         except NoRoom:
             if self.meta["status"] != "running":
                 _end_in_place(path, self.meta)
@@ -137,7 +140,7 @@ def _end_in_place(path: Path, meta: dict) -> None:
 
     Not atomic, and so only where the atomic way has failed; the rows lie in a file of their own.
     """
-    short = {k: v for k, v in meta.items() if k not in ("environment_end", "summary")}
+    short = {k: v for k, v in hide(meta).items() if k not in ("environment_end", "summary")}
     text = json.dumps(short, separators=(",", ":"), default=_plain).encode() + b"\n"
     with contextlib.suppress(OSError):
         there = path.stat()

@@ -150,6 +150,19 @@ def compare(a: Run, b: Run, left: str, right: str, *, seed: int = 0) -> dict:
     return out
 
 
+def verdict(ratio: dict) -> str:
+    """What B's times over A's say: slower, faster, or no clear difference."""
+    if ratio["low"] is None:
+        return "no interval: fewer than 3 repeats"
+    return "slower" if ratio["low"] > 1 else "faster" if ratio["high"] < 1 else "no clear difference"
+
+
+def regressed(ratio: dict, limit: float) -> bool:
+    """Slower by more than `limit` (a share), and by more than chance: the interval excludes 1. Without an interval
+    (fewer than 3 repeats) the median decides."""
+    return ratio["median"] > 1 + limit and (ratio["low"] is None or ratio["low"] > 1)
+
+
 def _model(run: Run, arm: str) -> object:
     described = run.described(arm)
     info = described.get("server_info", {})

@@ -6,18 +6,21 @@ a nonce, and the page's Content-Security-Policy forbids every address outside th
 
 import base64
 import html
-import json
 import re
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
 
 from labkit import disk
 from labkit.checks.traps import TRAPS
+from labkit.engines.secrets import hide_text
 from labkit.errors import BadInput
 from labkit.fields import SECRET_NAME
 from labkit.report import page
+from labkit.report.tables import flat, folded, for_readers, inside, table
+from labkit.report.verdict import Found, behind, card, records_of
 
 PLOTLY_MIME = "application/vnd.plotly.v1+json"
 WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
@@ -50,7 +53,8 @@ def write(run: str | Path, destination: str | Path | None = None) -> Path:
     )
     if not target.parent.is_dir():
         raise BadInput("output", str(target), "a file in a folder that exists")
-    disk.write_text(target, render([(p.stem, _read(p)) for p in sources]), "the notebooks and records are kept")
+    shown = render([(p.stem, _read(p)) for p in sources], records_of(run))
+    disk.write_text(target, shown, "the notebooks and records are kept")
     return target
 
 
@@ -61,16 +65,26 @@ def _read(path: Path) -> nbformat.NotebookNode:
         raise BadInput("notebook", str(path), f"a notebook that nbformat can read ({type(e).__name__})") from None
 
 
-def render(notebooks: list[tuple[str, nbformat.NotebookNode]]) -> str:
-    """One HTML document from (name, notebook) pairs."""
+def render(notebooks: list[tuple[str, nbformat.NotebookNode]], records: Sequence[Found] = ()) -> str:
+    """One HTML document from (name, notebook) pairs, led by what the records say in short."""
     nonce = secrets.token_urlsafe(16)
     figures: list[dict] = []
-    sections = [*(_section(name, nb, figures) for name, nb in notebooks), _traps()]
-    titles = [_title(name, nb) for name, nb in notebooks]
-    contents = list(zip([f"nb-{_slug(n)}" for n, _ in notebooks], titles, strict=True))
+    anchors = {name: f"nb-{_slug(name)}" for name, _ in notebooks}
+    records, titles = list(records), [_title(name, nb) for name, nb in notebooks]
+    contents = list(zip(anchors.values(), titles, strict=True))
+    sections = [_section(name, nb, figures, anchors) for name, nb in notebooks]
+    if records:
+        sections.append(
+            f'<section class="notebook" id="behind"><h2>How it was measured</h2>{behind(records)}</section>'
+        )
+        contents.append(("behind", "How it was measured"))
+    sections.append(_traps())
+    contents.append(("traps", "Appendix: what may look right and is not"))
     return page.document(
         title=titles[0] if len(titles) == 1 else "Decoding lab: report of a run",
-        contents=[*contents, ("traps", "Appendix: what may look right and is not")] if len(titles) > 1 else [],
+        heading=len(titles) > 1,
+        lead=card(records),
+        contents=contents,
         body="\n".join(sections),
         figures=figures,
         nonce=nonce,
@@ -81,10 +95,8 @@ def _traps() -> str:
     """The appendix: every silent failure that the lab knows, as `labkit traps` lists them."""
     rows = [(f"{t.number}.", t.name, t.shows, t.catches) for t in TRAPS]
     listed = table(["", "trap", "how it shows", "what catches it"], rows)
-    return (
-        '<section class="notebook" id="traps"><details><summary>Appendix: what may look right and is not</summary>'
-        f"{listed}</details></section>"
-    )
+    fold = folded("Appendix: what may look right and is not", listed)
+    return f'<section class="notebook" id="traps">{fold}</section>'
 
 
 def _slug(name: str) -> str:
@@ -100,23 +112,22 @@ def _title(name: str, nb: nbformat.NotebookNode) -> str:
     return name
 
 
-def _section(name: str, nb: nbformat.NotebookNode, figures: list[dict]) -> str:
+def _section(name: str, nb: nbformat.NotebookNode, figures: list[dict], anchors: dict[str, str]) -> str:
     parts = [f'<section class="notebook" id="nb-{_slug(name)}">']
     state = nb.metadata.get("widgets", {}).get(STATE_MIME, {}).get("state", {})
     shown = False
     for cell in nb.cells:
         if cell.cell_type == "markdown":
-            parts.append(f'<div class="prose">{page.markdown(cell.source)}</div>')
+            prose = inside(page.markdown(for_readers(cell.source)), anchors)
+            parts.append(f'<div class="prose">{prose}</div>')
             if not shown:  # what this run was given stands right under the question
                 parts.append(_parameters(nb))
                 shown = True
         elif cell.cell_type == "code":
             tags = cell.metadata.get("tags", [])
             if not {"parameters", "injected-parameters"} & set(tags) and cell.source.strip():
-                parts.append(
-                    f"<details class='code'><summary>code</summary><pre>{html.escape(cell.source)}</pre></details>"
-                )
-            parts += [_output(o, state, figures) for o in merged(cell.get("outputs", []))]
+                parts.append(folded("code", f"<pre>{html.escape(hide_text(cell.source))}</pre>", "code"))
+            parts += [inside(_output(o, state, figures), anchors) for o in merged(cell.get("outputs", []))]
     if not shown:
         parts.insert(1, _parameters(nb))
     return "\n".join([*parts, "</section>"])
@@ -126,17 +137,13 @@ def _parameters(nb: nbformat.NotebookNode) -> str:
     """The run's parameters: the notebook's defaults with what papermill put in, as a table."""
     record = nb.metadata.get("papermill", {})
     given = record.get("parameters", {})
-    rows = _flat({**_defaults(nb), **given})
+    rows = flat({**_defaults(nb), **given})
     if not rows:
         return ""
     when = str(record.get("start_time", ""))[:19].replace("T", " ")
     took = record.get("duration")
-    note = (
-        f"Run {html.escape(when)} UTC" + (f", {took:.0f} s" if isinstance(took, (int, float)) else "")
-        if when
-        else "Parameters"
-    )
-    return f"<details class='parameters'><summary>{note}</summary>{table(['parameter', 'value'], rows)}</details>"
+    note = f"Run {when} UTC" + (f", {took:.0f} s" if isinstance(took, (int, float)) else "") if when else "Parameters"
+    return folded(note, table(["parameter", "value"], rows), "parameters")
 
 
 def _defaults(nb: nbformat.NotebookNode) -> dict:
@@ -159,29 +166,6 @@ def _defaults(nb: nbformat.NotebookNode) -> dict:
                 continue
             out |= {t.id: value for t in targets if isinstance(t, ast.Name)}
     return out
-
-
-def _flat(values: dict, prefix: str = "") -> list[tuple[str, str]]:
-    """Nested parameters as (dotted name, text) rows; a value whose name says that it is a secret is not shown."""
-    rows = []
-    for name, value in values.items():
-        path = f"{prefix}{name}"
-        if isinstance(value, dict) and value:
-            rows += _flat(value, path + ".")
-        elif SECRET_NAME.search(str(name)):
-            rows.append((path, "(not shown)"))
-        else:
-            rows.append(
-                (path, json.dumps(value, ensure_ascii=False, default=str) if not isinstance(value, str) else value)
-            )
-    return rows
-
-
-def table(head: list[str], rows: list[tuple]) -> str:
-    """A table of plain text: every cell is escaped."""
-    top = "".join(f"<th>{html.escape(str(h))}</th>" for h in head)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(str(v))}</td>" for v in row) + "</tr>" for row in rows)
-    return f"<table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def merged(outputs: list) -> list:
@@ -211,7 +195,7 @@ def _output(output: dict, state: dict, figures: list[dict]) -> str:
 
 
 def _plain(text: str | list) -> str:
-    return html.escape(_ANSI.sub("", "".join(text)))
+    return html.escape(hide_text(_ANSI.sub("", "".join(text))))
 
 
 def _data(data: dict, metadata: dict, state: dict, figures: list[dict]) -> str:

@@ -50,8 +50,19 @@ def markdown(text: str) -> str:
     return clean(str(render(text)))
 
 
-def document(*, title: str, contents: list[tuple[str, str]], body: str, figures: list[dict], nonce: str) -> str:
-    """The whole page. contents: (anchor, title) of each section; figures: plotly data and layout in order."""
+def document(
+    *,
+    title: str,
+    heading: bool,
+    lead: str,
+    contents: list[tuple[str, str]],
+    body: str,
+    figures: list[dict],
+    nonce: str,
+) -> str:
+    """The whole page. heading: show the title above all (a single notebook has its own); lead: the card above the
+    contents; contents: (anchor, title) of each section; figures: plotly data and layout in order."""
+    from labkit.figures import fit_js
     from labkit.figures.theme import THEME_CSS
 
     policy = (
@@ -60,7 +71,7 @@ def document(*, title: str, contents: list[tuple[str, str]], body: str, figures:
     )
     links = "".join(f'<li><a href="#{html.escape(a, quote=True)}">{html.escape(t)}</a></li>' for a, t in contents)
     nav = f"<nav aria-label='contents'><ol>{links}</ol></nav>" if contents else ""
-    heading = f"<h1>{html.escape(title)}</h1>" if contents else ""
+    top = f"<h1>{html.escape(title)}</h1>" if heading else ""
     return f"""<!doctype html>
 <html lang="en" data-theme="light">
 <head>
@@ -73,12 +84,12 @@ def document(*, title: str, contents: list[tuple[str, str]], body: str, figures:
 </head>
 <body>
 <button id="theme" type="button">light / dark</button>
-<main>{heading}{nav}
+<main>{top}{lead}{nav}
 {body}
 </main>
 <script type="application/json" id="figures">{_json(figures)}</script>
 {_plotly(nonce) if figures else ""}
-<script nonce="{nonce}">{_file("report.js")}</script>
+<script nonce="{nonce}">{fit_js()}{_file("report.js")}</script>
 </body>
 </html>
 """
