@@ -19,7 +19,7 @@ from labkit.engines import ladder, turn
 from labkit.errors import BadInput
 from labkit.measure import machine
 from labkit.measure.forecast import Forecast
-from labkit.measure.foresight import Foreseen, errors, foresee
+from labkit.measure.foresight import Foreseen, by_parts, errors, foresee
 from labkit.measure.plan import Block
 from labkit.measure.pool import Pool, together
 from labkit.measure.results import Arm, Result
@@ -153,6 +153,10 @@ def _measure(out: Walk, wanted: list[Arm], experiments, pool: Pool, notebooks: i
             seen[arm.name] = runner.results[asked.name]
             context = seen[arm.name].context
         writer.finish(runner.summary())
+    for arm in wanted[len(out.arms) :]:  # further settings of the notebooks
+        found = by_parts(arm, arm.params, context)
+        if found is not None:
+            out.foreseen[arm.name] = found
     out.record = new_directory(out.record, "walk")
     with RunWriter(out.record, out.params.as_dict(), label="walk") as writer:
         writer.meta["predictions"] = [f.as_dict() for f in out.foreseen.values()]
@@ -165,7 +169,7 @@ def _measure(out: Walk, wanted: list[Arm], experiments, pool: Pool, notebooks: i
             e.after(pool)
             out.extra |= e.extra()
         out.results = {a.name: runner.results[w.name] for a, w in zip(out.arms, on_ladder, strict=True)}
-        writer.meta["prediction_errors"] = errors(out.foreseen, out.results)
+        writer.meta["prediction_errors"] = errors(out.foreseen, runner.results | out.results)
         writer.finish(runner.summary() | out.extra)
     pool.stop()
     _look_again(out.record, experiments, pool)

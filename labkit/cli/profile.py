@@ -52,12 +52,22 @@ def profiled(prompts: int, seed: int, variant: str = "auto", dense: str = "auto"
     from tokenizers import Tokenizer
 
     from labkit.measure import profile
-    from labkit.pocket.options import SHIPPED_WEIGHTS
+    from labkit.pocket.options import SHIPPED_WEIGHTS, Options
     from labkit.workloads import load
 
+    options = Options(
+        moe_runner_backend="jit",
+        fp8_lm_head=True,
+        kernel_variant=variant,
+        dense_dtype=dense,
+        speculative_algorithm="NEXTN",
+        speculative_num_steps=steps,
+        speculative_eagle_topk=1,
+        speculative_num_draft_tokens=steps + 1,
+    )
     tokenizer = Tokenizer.from_file(str(SHIPPED_WEIGHTS / "tokenizer.json"))
     texts = load("repetitive", count=prompts, seed=seed)
-    return profile.run([tokenizer.encode(t.text).ids for t in texts], variant=variant, dense=dense, steps=steps)
+    return profile.run([tokenizer.encode(t.text).ids for t in texts], options)
 
 
 def document(p: "Profile") -> dict:

@@ -10,6 +10,7 @@ from labkit.figures.theme import INK, SERIES, new
 if TYPE_CHECKING:
     from labkit.roofline.cost import Component
 
+PLACES = ("bottom right", "top left", "middle right", "middle left", "top right", "bottom left")  # of neighbours' names
 SHADES = ("", "/", "x")  # after six colours they come again, hatched
 
 
@@ -113,7 +114,7 @@ def roofs(
         y=[f / scale for _, f in at.values()],
         mode="markers+text",
         text=[n.replace("_", " ") for n in at],
-        textposition="bottom right",
+        textposition=[PLACES[i % len(PLACES)] for i in range(len(at))],
         name=f"parts {kind}",
         marker=dict(color=SERIES[1].colour, size=9, symbol="circle" if kind == "●" else "diamond-open"),
         hovertemplate=f"%{{text}}: %{{x:.2f}} FLOP/byte, %{{y:.1f}} {unit}<extra></extra>",

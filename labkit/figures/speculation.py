@@ -114,10 +114,12 @@ def cost_by_tokens(
     measured: Sequence[tuple[int, Evidence]],
     by_bytes: Sequence[tuple[int, Evidence]],
     accept: Sequence[tuple[int, Evidence]] = (),
+    by_roofs: Sequence[tuple[int, Evidence]] = (),
     *,
     title: str = "c(n): what a round of n tokens costs",
 ) -> go.Figure:
-    """c over the number of tokens that a round verifies: measured, and what the byte account alone predicts.
+    """c over the number of tokens that a round verifies: measured, what the byte account alone predicts, and
+    what both roofs and fixed parts predict where they are known.
 
     accept: a at the same settings, on the same axis, because speculation pays where a lies above c.
     """
@@ -129,11 +131,14 @@ def cost_by_tokens(
         + "; ".join(f"{n}: {c.value:.2f}" for n, c in measured)
         + ". By bytes alone: "
         + "; ".join(f"{n}: {c.value:.2f}" for n, c in by_bytes)
+        + (". By both roofs: " if by_roofs else "")
+        + "; ".join(f"{n}: {c.value:.2f}" for n, c in by_roofs)
         + ".",
     )
     for items, name, look in (
         (measured, "c from measured times", SERIES[1]),
         (by_bytes, "c by bytes alone", SERIES[5]),
+        (by_roofs, "c by both roofs", SERIES[2]),
         (accept, "a", SERIES[0]),
     ):
         if items:

@@ -19,6 +19,7 @@ from labkit.engines.ladder import Arm
 from labkit.errors import BadInput
 from labkit.evidence import Evidence
 from labkit.measure import machine, steps
+from labkit.measure.results import Arm as Loaded
 from labkit.measure.results import Result, cost, count
 from labkit.params import Params
 from labkit.roofline import floors, predictions
@@ -79,10 +80,9 @@ def foresee(arms: Sequence[Arm], arm: Arm, seen: Mapping[str, Result], params: P
     or an arm that it needs was not measured. context: tokens that a step's account counts."""
     if not machine.shape_known(arm.config):
         return None
-    made = time.time()
-    parts = _by_parts(arm, params, context)
-    if parts is not None:
-        return Foreseen(arm.name, arm.config.digest(), **parts, made_unix=made)
+    found = by_parts(arm, params, context)
+    if found is not None:
+        return found
     try:
         model = machine.model_of(params.replace(engine=arm.config, arms=None, arm=None, only=()))
         found = _by_expectation(arms, arm, seen, model, context)
@@ -91,9 +91,9 @@ def foresee(arms: Sequence[Arm], arm: Arm, seen: Mapping[str, Result], params: P
     return found and Foreseen(arm.name, arm.config.digest(), *found, time.time())
 
 
-def _by_parts(arm: Arm, params: Params, context: int) -> dict | None:
-    """What Foreseen says of an arm whose passes can be predicted part by part."""
-    spec = arm.config.speculative
+def by_parts(arm: "Arm | Loaded", params: Params, context: int) -> Foreseen | None:
+    """The prediction for an arm whose passes can be predicted part by part, whatever came before; else None."""
+    made, spec = time.time(), arm.config.speculative
     if arm.expect == ladder.FAULT or (spec is not None and spec.topk != 1):
         return None
     model = steps.model_for(params.replace(engine=arm.config, arms=None, arm=None, only=()))
@@ -104,7 +104,7 @@ def _by_parts(arm: Arm, params: Params, context: int) -> dict | None:
         step = model.evidence(plain)
         why = f"bytes alone {_ms(model.evidence(plain, bytes_alone=True))}, arithmetic and fixed parts the rest"
         bytes_s = model.evidence(plain, bytes_alone=True)
-        return dict(best=step, worst=None, bound=False, why=why, pass_s=step, bytes_s=bytes_s)
+        return Foreseen(arm.name, arm.config.digest(), step, None, False, why, made, step, bytes_s)
     round_ = model.round(context)
     whole, bytes_s = model.evidence(round_), model.evidence(round_, bytes_alone=True)
     c, c_bytes = whole / model.evidence(plain), bytes_s / model.evidence(plain, bytes_alone=True)
@@ -113,9 +113,8 @@ def _by_parts(arm: Arm, params: Params, context: int) -> dict | None:
         f"a round takes {_ms(whole)} (c = {c.value:.2f}; by bytes alone {c_bytes.value:.2f}) and yields"
         f" {spec.steps + 1} tokens if every draft is right, 1 if none is"
     )
-    return dict(
-        best=whole / tokens, worst=whole, bound=False, why=why, pass_s=whole, bytes_s=bytes_s, c=c, c_bytes=c_bytes
-    )
+    ends = whole / tokens, whole
+    return Foreseen(arm.name, arm.config.digest(), *ends, False, why, made, whole, bytes_s, c, c_bytes)
 
 
 def _ms(e: Evidence) -> str:

@@ -37,15 +37,14 @@ class Profile:
         return self.rates.bandwidth
 
 
-def run(prompts: Sequence[Sequence[int]], *, variant: str = "auto", dense: str = "auto", steps: int = 3) -> Profile:
-    """Predict, then measure: one greedy burst of TOKENS tokens a prompt, plain and speculative (a chain of `steps`)."""
-    base = {"moe_runner_backend": "jit", "fp8_lm_head": True, "kernel_variant": variant, "dense_dtype": dense}
-    numbers = {"num_steps": steps, "eagle_topk": 1, "num_draft_tokens": steps + 1}
-    options = Options(**base, speculative_algorithm="NEXTN", **{f"speculative_{n}": v for n, v in numbers.items()})
-    rates = probes.of(options, fresh=True)
-    with Engine(Options(**base)) as plain, Engine(options) as mtp:
+def run(prompts: Sequence[Sequence[int]], options: Options, *, fresh: bool = True) -> Profile:
+    """Predict, then measure: one greedy burst of TOKENS tokens a prompt, plain and speculative. options: of an engine
+    that drafts by a chain. fresh: probe now, whatever is kept."""
+    off = dict.fromkeys(f"speculative_{n}" for n in ("algorithm", "num_steps", "eagle_topk", "num_draft_tokens"))
+    rates = probes.of(options, fresh=fresh)
+    with Engine(replace(options, **off)) as plain, Engine(options) as mtp:
         experts = counted(mtp, prompts[0])
-        model = Model(rates, mtp.config, mtp.options, mtp.part_bytes(), experts)
+        model = Model(rates, mtp.config, mtp.options, experts)
         facts = plain.describe()
         context = int(np.mean([len(p) for p in prompts])) + TOKENS // 2
         for engine in (plain, mtp):

@@ -33,14 +33,16 @@ FRESH_S = 3600.0
 class Rates:
     """Seconds but for bandwidth (B/s, reading alone). kernels: {kernel and shape: {tokens: one product}}; hot: {piece:
     {tokens: {part: one run on cached operands after PASTS[0] positions}}}; position: {tokens: attention's time for one
-    more position of a layer}; cold: {piece: {part: one run with one token, nothing in a near cache}}. variant, dense,
-    moe, head, threads: of the engine. cpu_share: of the core that the probes had."""
+    more position of a layer}; cold: {piece: {part: one run with one token, nothing in a near cache}}. bytes_:
+    Engine.part_bytes(). variant, dense, moe, head, threads: of the engine. cpu_share: of the core that the probes
+    had."""
 
     bandwidth: float
     kernels: dict[str, dict[int, float]]
     hot: dict[str, dict[int, dict[str, float]]]
     position: dict[int, float]
     cold: dict[str, dict[str, float]]
+    bytes_: dict[str, dict[str, float]]
     variant: str
     dense: str
     moe: str
@@ -163,6 +165,7 @@ def probed(engine: Engine, alike: Rates | None = None) -> Rates:
         hot,
         position if alike is None else alike.position,
         cold,
+        engine.part_bytes(),
         facts["kernel_variant"],
         facts["dense_dtype"],
         facts["moe_kernels"],

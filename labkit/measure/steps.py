@@ -1,14 +1,20 @@
 """A step and a round of the pocket engine, predicted part by part from the rates of this machine (labkit.measure.rates)
 before anything is asked: which matrices a pass multiplies, how many experts it reads, how far back it looks."""
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 
+from labkit import disk
 from labkit.engines.adapter import flags
 from labkit.errors import LabError
 from labkit.evidence import Evidence, derived, measured
 from labkit.measure import rates as probes
+from labkit.measure.probe import cache_dir
 from labkit.measure.prompts import prompts_of
 from labkit.params import Params
 from labkit.pocket import pieces
@@ -25,13 +31,12 @@ COUNTED = 128  # tokens of a text whose experts are counted
 
 @dataclass(frozen=True)
 class Model:
-    """What passes of one engine cost. bytes_: Engine.part_bytes(). experts: {tokens of a pass: distinct experts of a
-    layer}, counted on a text (Engine.text_experts)."""
+    """What passes of one engine cost. options: with the dense dtype resolved. experts: {tokens of a pass:
+    distinct experts of a layer}, counted on a text (Engine.text_experts)."""
 
     rates: probes.Rates
     config: ModelConfig
     options: Options
-    bytes_: Mapping[str, Mapping[str, float]]
     experts: Mapping[int, float]
 
     def plain(self, context: int) -> list[Component]:
@@ -91,14 +96,17 @@ class Model:
     def _pass(self, tokens: int, context: int, *, draft: bool) -> list[Component]:
         out: dict[str, Component] = {}
         matrices = pieces.matrices(self.config, self.options)
-        weights = self.bytes_["draft" if draft else "step"]
+        weights = self.rates.bytes_["draft" if draft else "step"]
         for piece, count in pieces.layers(self.config, draft).items():
             for part in self._hot(piece, tokens) if count else ():
                 mine = self._part(piece, part, matrices[piece].get(part, []), tokens, context, count, draft)
                 out[part] = added([[out[part]], [mine]])[0] if part in out else mine
+        layers = pieces.layers(self.config, draft)["kda"]
         for name, part in out.items():  # those of one kind of layer are known here, the slots' exact bytes there
             if name not in ("experts", "mla_attention"):
-                out[name] = replace(part, bytes_read=weights[name])
+                out[name] = replace(
+                    part, bytes_read=weights[name] + (layers * self._state if name == "kda_state" else 0)
+                )
         if tokens > READ_AHEAD and not draft:
             self._read_ahead(out)
         return [out[name] for name in weights if name in out]
@@ -106,21 +114,24 @@ class Model:
     def _read_ahead(self, out: dict[str, Component]) -> None:
         """With several tokens, KDA's projections wait for the layer's state and every layer's for its router, which
         they ask for meanwhile (dense_and_fetch in mlp.h): the sum stays, its place is another."""
-        bandwidth, layers = self.rates.bandwidth, pieces.layers(self.config, False)
+        layers = pieces.layers(self.config, False)
         router, kda = out["router"], layers["kda"] / (layers["kda"] + layers["mla"])
         for name, share in (("kda_projections", kda), ("mla_projections", 1 - kda)):
             more = share * router.bytes_read
             out[name] = replace(out[name], bytes_read=out[name].bytes_read + more)
         out["router"] = replace(router, bytes_read=0.0)
         for name in ("kda_input", "kda_state"):
-            count = layers["kda"]
-            waited = (
-                self.rates.cold["kda"][name] - self.rates.hot["kda"][1][name] - out[name].memory_s(bandwidth) / count
+            waited = max(self.rates.cold["kda"][name] - self._alone("kda", name, []), 0.0) * layers["kda"]
+            to, mine = out["kda_projections"], out[name]
+            out["kda_projections"] = replace(
+                to, bytes_read=to.bytes_read + mine.bytes_read, fixed_s=to.fixed_s + waited
             )
-            waited = max(waited, 0.0) * count
-            out[name] = replace(out[name], fixed_s=out[name].fixed_s - waited)
-            to = out["kda_projections"]
-            out["kda_projections"] = replace(to, fixed_s=to.fixed_s + waited)
+            out[name] = replace(mine, bytes_read=0.0, fixed_s=mine.fixed_s - waited)
+
+    @property
+    def _state(self) -> int:
+        """Bytes of one KDA layer's state, FP32."""
+        return self.config.num_attention_heads * self.config.head_dim**2 * 4
 
     def _part(self, piece: str, part: str, matrices, tokens: int, context: int, count: int, draft: bool) -> Component:
         """One part of all `count` runs of a piece."""
@@ -133,18 +144,17 @@ class Model:
             own = hot - pairs / tokens * (self._kernel(up, tokens) + self._kernel(down, tokens))
             fixed = own + start * n / c.num_experts_per_tok
             work = 2 * pairs * 16 * sum(m.tiles * m.k for m in matrices)
-            read = n * self.bytes_["one"]["expert"]
+            read = n * self.rates.bytes_["one"]["expert"]
             return Component(part, count * read, count * experts_s(one, four, n, pairs), count * fixed, count * work)
         if part in ("head", "sampling"):  # a piece runs 512 rows and chooses among all
-            rows = self.bytes_["draft" if draft else "step"]["head"] / self.bytes_["step"]["head"]  # of the vocabulary
-            share = rows * c.vocab_size / pieces.HEAD_PIECE_ROWS if part == "head" else 1
+            share = c.vocab_size / pieces.HEAD_PIECE_ROWS if part == "head" else 1
             kernel = sum(self._kernel(m, tokens) for m in matrices)
-            work = 2 * tokens * 16 * rows * sum(m.tiles * m.k for m in matrices)
+            work = 2 * tokens * 16 * sum(m.tiles * m.k for m in matrices)
             return Component(part, 0, share * kernel, hot - kernel + start, work)
         kernel = sum(m.count * self._kernel(m, tokens) for m in matrices)
         fixed, read = hot - kernel + start, 0.0
         if part == "mla_attention":
-            read = (context + tokens) * self.bytes_["one"]["position"]
+            read = (context + tokens) * self.rates.bytes_["one"]["position"]
             fixed += self.rates.position[min(tokens, max(self.rates.position))] * (context - probes.PASTS[0])
             read, kernel, fixed = read, 0.0, fixed
         work = 2 * tokens * 16 * sum(m.count * m.tiles * m.k for m in matrices)
@@ -155,15 +165,16 @@ class Model:
         hot, bandwidth = self.rates.hot[piece][1][part], self.rates.bandwidth
         kernel = sum(m.count * self._kernel(m, 1) for m in matrices)
         if part == "head":
-            read = self.bytes_["step"]["head"] * pieces.HEAD_PIECE_ROWS / self.config.vocab_size
+            read = self.rates.bytes_["step"]["head"] * pieces.HEAD_PIECE_ROWS / self.config.vocab_size
         elif part == "experts":
-            read = self.config.num_experts_per_tok * self.bytes_["one"]["expert"]
+            read = self.config.num_experts_per_tok * self.rates.bytes_["one"]["expert"]
         elif part == "mla_attention":
-            read = probes.PASTS[0] * self.bytes_["one"]["position"]
+            read = probes.PASTS[0] * self.rates.bytes_["one"]["position"]
         elif matrices:
             read = sum(m.count * m.bytes for m in matrices)
         else:
-            read = self.bytes_["step"].get(part, 0.0) / max(pieces.layers(self.config, False)[piece], 1)
+            read = self.rates.bytes_["step"].get(part, 0.0) / max(pieces.layers(self.config, False)[piece], 1)
+            read += self._state if part == "kda_state" else 0
         return max(read / bandwidth, kernel) + hot - kernel
 
 
@@ -180,29 +191,36 @@ def counted(engine: Engine, prompt: Sequence[int], tokens: int = COUNTED) -> dic
 @cache
 def of(options: Options, prompt: tuple[int, ...]) -> Model:
     """The cost model of an engine with these options: rates as probed or kept, experts counted on `prompt` and its
-    answer. Raises LabError where the engine cannot run here (no compiler, weights that are not there)."""
+    answer, or as kept. Raises LabError where the engine cannot run here (no compiler, weights that are not there)."""
     rates = probes.of(options)
+    config = ModelConfig.from_json(Path(options.model_path) / "config.json")
+    return Model(rates, config, replace(options, dense_dtype=rates.dense), _experts(options, prompt))
+
+
+def _experts(options: Options, prompt: tuple[int, ...]) -> dict[int, float]:
+    """What `counted` says, kept on disk: kernels and head hardly change which experts a model chooses."""
+    index = Path(options.model_path) / "model.safetensors.index.json"
+    key = repr((COUNTED, prompt, str(index.resolve()), index.stat().st_mtime if index.exists() else None))
+    path = cache_dir() / f"experts-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+    try:
+        return {int(m): float(n) for m, n in json.loads(path.read_text(encoding="utf-8")).items()}
+    except (OSError, ValueError, AttributeError):
+        pass
     drafting = options if options.speculative else replace(options, speculative_algorithm="NEXTN")
     with Engine(drafting) as engine:
-        return Model(rates, engine.config, engine.options, engine.part_bytes(), _counted_once(engine, prompt))
-
-
-_experts: dict[tuple, dict[int, float]] = {}
-
-
-def _counted_once(engine: Engine, prompt: tuple[int, ...]) -> dict[int, float]:
-    """The same model chooses the same experts, whatever its kernels and head: nearly, and counting takes a second."""
-    key = (engine.options.model_path, prompt)
-    if key not in _experts:
-        _experts[key] = counted(engine, prompt)
-    return _experts[key]
+        found = counted(engine, prompt)
+    with suppress(OSError, LabError):  # a count is a count, also where it cannot be kept
+        path.parent.mkdir(parents=True, exist_ok=True)
+        disk.write_json(path, found)
+    return found
 
 
 def model_for(params: Params) -> Model | None:
     """The cost model of the engine of these parameters under their load; None where nothing here can predict it: an
-    engine that is not the pocket engine on this machine, or one that cannot run."""
+    engine that is not the pocket engine on this machine, one that cannot run, or a reduced draft vocabulary."""
     config = params.engine
-    if config.engine != "pocket" or config.command_prefix or config.extra_args:
+    reduced = config.speculative is not None and config.speculative.token_map not in (None, "0")
+    if config.engine != "pocket" or config.command_prefix or config.extra_args or reduced:
         return None
     try:
         options = Options.from_flags(*flags(config))

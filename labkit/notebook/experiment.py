@@ -16,7 +16,7 @@ from labkit.evidence import Evidence
 from labkit.fields import Text, check
 from labkit.figures import decode, speculation
 from labkit.measure import machine
-from labkit.measure.foresight import Foreseen
+from labkit.measure.foresight import Foreseen, by_parts
 from labkit.measure.plan import Block
 from labkit.measure.results import Arm, Result
 from labkit.notebook.render import Line
@@ -176,6 +176,17 @@ class Experiment:
 
     def restore(self, summary: Mapping[str, object]) -> None:
         """Take back from a record's summary what `after` found for it."""
+
+    def foresee(self, arm: Arm, context: int) -> Foreseen | None:
+        """The prediction for an arm part by part: as the record has it, else from probes of this machine; None where
+        only bytes are known. A record that is read gets no prediction afterwards."""
+        digest = arm.config.digest()
+        if digest not in self.foreseen and self.record is None and self.machine == "this":
+            found = by_parts(arm, arm.params, context)
+            if found is not None:
+                self.foreseen[digest] = found
+        found = self.foreseen.get(digest)
+        return found if found is not None and found.pass_s is not None else None
 
     def foreseen_lines(self) -> list[Line]:
         """What was predicted for the arms of this notebook before they were asked anything, where a walk did that."""

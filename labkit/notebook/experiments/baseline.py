@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 
 from labkit.evidence import Evidence
-from labkit.figures import decode, runs
+from labkit.figures import decode, passes, runs
+from labkit.measure import steps
 from labkit.measure.results import Arm, Result
 from labkit.notebook.experiment import Experiment, present, waiting
 from labkit.notebook.render import Line
@@ -48,8 +49,18 @@ class Baseline(Experiment):
             ("bytes of one step", account.evidence(), f"largest part: {largest.name}, {share:.0f}%"),
             ("memory sustains", self.bandwidth, "the most that decoding can use"),
             ("byte floor", self.floor(results), "no token can take less time than its bytes"),
+            *self._said(results),
             *self.reported_lines(),
         ]
+
+    def _said(self, results: Mapping[str, Result]) -> list[Line]:
+        """The time per token by both roofs, where the engine's parts could be probed; with its error once measured."""
+        said = self.foresee(self.arms()[0], self._context(results))
+        if said is None:
+            return []
+        found = present(results, [a.name for a in self.arms()])
+        error = f"; error {said.error(found[0]):+.1%}" if found else ""
+        return [("TPOT by both roofs", said.best, f"{said.why}{error}")]
 
     def reported_lines(self) -> list[Line]:
         """The published figure of this arm beside it."""
@@ -72,7 +83,7 @@ class Baseline(Experiment):
             )
         ]
         if account:
-            out += [decode.account_bars(account), self._roofline(found)]
+            out += [decode.account_bars(account), self._parts(results) or self._roofline(found)]
         return [*out, runs.run_order({r.name: r.rows for r in found}) if found else waiting("Every request in order")]
 
     def _roofline(self, found: list[Result]) -> go.Figure:
@@ -83,6 +94,18 @@ class Baseline(Experiment):
         # Two FLOP for each parameter and token.
         points = [(r.name, floors.intensity(active, account), _flops(active, r.tpot)) for r in found]
         return decode.roofline(points, self.bandwidth)
+
+    def _parts(self, results: Mapping[str, Result]) -> go.Figure | None:
+        """Every part of a step under two roofs; None where nobody here can probe the engine's parts."""
+        model = None
+        if self.record is None and self.machine == "this":
+            model = steps.model_for(self.arms()[0].params)
+        if model is None:
+            return None
+        rates = {name: max(by.values()) for name, by in model.rates.operations_s().items()}
+        plain = model.plain(self._context(results))
+        title = "Roofline: two roofs, and every part of a step"
+        return passes.roofs(plain, model.rates.bandwidth, rates, title=title)
 
     def findings(self, results: Mapping[str, Result]) -> list[Line]:
         found = present(results, [a.name for a in self.arms()])
@@ -110,6 +133,7 @@ class Baseline(Experiment):
                 ("TPOT over floor", r.tpot / floor, "1 would mean that reading memory takes all the time"),
                 ("effective bandwidth", floors.effective_bandwidth(step, r.tpot), "counted bytes over time"),
                 ("utilisation U", floors.utilisation(step, r.tpot, self.bandwidth), "of what memory sustained"),
+                *self._said(results),
             ]
         lines += self.reported_lines()
         plain = r.accept is None

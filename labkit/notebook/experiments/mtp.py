@@ -179,33 +179,41 @@ class Mtp(Experiment):
         found = present(results, [PLAIN])
         return found[0] if found else None
 
+    def _context(self, results: Mapping[str, Result]) -> int:
+        """Tokens of context that accounts count: as measured, else as the load has them."""
+        base = self.base(results)
+        if base is not None:
+            return base.context
+        return (self.params.prompt_tokens or 150) + (self.values.get("output_tokens") or 256) // 2
+
     def byte_cost(self, s: Speculative, results: Mapping[str, Result]) -> Evidence:
         """c by bytes alone: bytes of a round over bytes of a plain step."""
-        base = self.base(results)
-        context = (
-            base.context
-            if base
-            else (self.params.prompt_tokens or 150) + (self.values.get("output_tokens") or 256) // 2
-        )
-        config = self.plain_config()
+        context, config = self._context(results), self.plain_config()
         steps, tokens = (0 if s.from_text else s.steps), s.verified
         whole = self.round_bytes(config, context=context, steps=steps, tokens=tokens, draft=s.draft_model_path)
         return whole / self.account_of(config, context=context).evidence()
 
+    def roof_cost(self, arm: Arm, results: Mapping[str, Result]) -> Evidence | None:
+        """c by both roofs and fixed parts, where the engine's parts could be probed (labkit.measure.foresight)."""
+        found = self.foresee(arm, self._context(results))
+        return found and found.c
+
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         s = self.draft()
         c = self.byte_cost(s, results)
+        roofs = self.roof_cost(self.arms()[1], results)
         lines: list[Line] = [
             (
                 "c by bytes alone",
                 c,
                 f"a round of {s.verified - 1} drafts and a verify of {s.verified} tokens, in plain steps",
             ),
-            ("a to break even", c, "a must exceed c, or drafting loses"),
+            *([("c by both roofs", roofs, "bytes, arithmetic and fixed parts, each rate probed")] if roofs else []),
+            ("a to break even", roofs or c, "a must exceed c, or drafting loses"),
             (
                 "S if every draft is accepted",
-                law.speedup(count((s.steps or s.verified - 1) + 1, "1", "drafts + 1"), c),
-                "the most that these bytes allow",
+                law.speedup(count((s.steps or s.verified - 1) + 1, "1", "drafts + 1"), roofs or c),
+                "the most that this cost allows",
             ),
         ]
         a, published = (self.reported(self.subject, metric) for metric in ("accept_length", "verify_cost_ratio"))
@@ -246,6 +254,7 @@ class Mtp(Experiment):
                 [(_tokens(r), cost(r, base)) for r in chains],
                 [(_tokens(r), self.byte_cost(r.arm.config.speculative, results)) for r in chains],
                 [(_tokens(r), r.accept) for r in chains],
+                [(_tokens(r), c) for r in chains if (c := self.roof_cost(r.arm, results)) is not None],
             )
             if chains
             else waiting("c(n): what a round of n tokens costs"),
@@ -254,8 +263,17 @@ class Mtp(Experiment):
         ]
 
     def predicted_speedup(self, r: Result, results: Mapping[str, Result]) -> Evidence:
-        """S = a / c with the measured a and c by bytes alone: what the law says before any time is known."""
-        return law.speedup(r.accept, self.byte_cost(r.arm.config.speculative, results))
+        """S = a / c with the measured a and a predicted c (by both roofs, else by bytes): what the law says before any
+        time is known."""
+        c = self.roof_cost(r.arm, results) or self.byte_cost(r.arm.config.speculative, results)
+        return law.speedup(r.accept, c)
+
+    def _cost_line(self, r: Result, base: Result, results: Mapping[str, Result]) -> Line:
+        """Measured c beside both predictions and their errors."""
+        c, by_bytes = cost(r, base), self.byte_cost(r.arm.config.speculative, results)
+        said = [("bytes", by_bytes), ("both roofs", self.roof_cost(r.arm, results))]
+        shown = [f"by {how} {e.value:.2f} ({e.value / c.value - 1:+.1%})" for how, e in said if e is not None]
+        return f"c, {r.name}", c, f"round time over the plain step; {', '.join(shown)}"
 
     def _experts(self, results: Mapping[str, Result]) -> go.Figure:
         from labkit import catalog
@@ -285,7 +303,7 @@ class Mtp(Experiment):
             lines += [
                 (f"TPOT, {r.name}", r.tpot, r.arm.title),
                 (f"a, {r.name}", r.accept, "tokens per verify step"),
-                (f"c, {r.name}", cost(r, base), "round time over the plain step"),
+                self._cost_line(r, base, results),
                 (f"speed-up, {r.name}", speedup(r, base), ""),
             ]
         best = self.best(results)
