@@ -4,6 +4,7 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from labkit.checks import Observed, benefit, causes, configuration
@@ -560,3 +561,20 @@ def unequal():
 
     assert differ() == set()
     return differ
+
+
+def _in_order(gaps_of, times):
+    """Requests in order, with the time per token and the gaps between the events of each."""
+    return [row(i, tpot=t, chunk_times=[float(x) for x in 0.1 + np.cumsum(gaps_of(i, t))]) for i, t in enumerate(times)]
+
+
+def test_a_busy_moment_is_told_from_a_slower_machine():
+    """Delayed events that come in bursts behind a wait are no change of the engine's step; a change of each step is."""
+    times = [0.003] * 6 + [0.005] * 6
+    each = _in_order(lambda i, t: [t] * 64, times)
+    assert "run order" in lost(benefit.alone(Side("x", each)))
+    waits = _in_order(lambda i, t: [0.003] * 64 if i < 6 else [0.015, *[0.0001] * 3] * 16, times)
+    found = next(c for c in benefit.alone(Side("x", waits)) if c.name.endswith("run order"))
+    assert found.verdict == "cannot tell" and found.note
+    unknown = _in_order(lambda i, t: [t] * 4, times)  # too few events: the times alone decide
+    assert "run order" in lost(benefit.alone(Side("x", unknown)))
