@@ -282,9 +282,9 @@ def _drafting(accept, c, sampled, again) -> list[Cause]:
         Cause(
             "the round costs more than it accepts",
             f"a gain needs a > c{both}",
-            "c over the number of draft tokens, fewer steps",
+            "c over the number of draft tokens (notebook 05 sweeps them), fewer steps",
             costly,
-            "labkit run 05_mtp (press Sweep)",
+            "labkit run 05_mtp",
         ),
         Cause(
             "drafts fit this load badly",

@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", required=True, help="address of the server, http://HOST:PORT")
     parser.add_argument(
         "--expect",
-        required=True,
-        help="options that should be in effect: names of the ladder's arms (a wrong one lists them), or drafting (any)",
+        help="options that should be in effect: names of the ladder's arms (a wrong one lists them), or drafting (any "
+        "kind); default: only what any measurement needs",
     )
     parser.add_argument("--log", help="the server's log file, for options that only a log proves")
     parser.add_argument(
@@ -44,11 +44,12 @@ def main(args: argparse.Namespace) -> int:
     """Exit code 1 when a check fails."""
     from labkit import fields
     from labkit.checks import causes, configuration, expected, observe
+    from labkit.checks.checks import of_config
     from labkit.engines.attach import api_key
     from labkit.engines.config import EngineConfig, Speculative
     from labkit.errors import BadInput
 
-    expect = expected(args.expect)
+    expect = expected(args.expect) if args.expect is not None else None
     server = EngineConfig.from_dict({"engine": "attach", "url": args.url, "api_key_env": args.api_key_env})
     env = {}
     for item in args.env:
@@ -67,7 +68,7 @@ def main(args: argparse.Namespace) -> int:
     where = f"--url {server.url}"
     with _turn.taken(args, urls=[server.url, *([args.against] if args.against else [])]):
         seen = observe(server.url, api_key=key, log_path=args.log, env=env, requests=requests, temperature=temperature)
-        checks = configuration(seen, expect, speculative=spec)
+        checks = of_config(seen, server) if expect is None else configuration(seen, expect, speculative=spec)
         found = causes.of_checks(checks, where=where)
         if args.against:
             more, found = _against(args.against, server.url, key, repeats, checks, where, found)
