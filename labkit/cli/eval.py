@@ -8,12 +8,16 @@ from labkit.cli import _turn
 from labkit.cli.ladder import arms_of, say
 
 if TYPE_CHECKING:
+    from labkit.measure.plan import Block
     from labkit.measure.results import Arm
+    from labkit.measure.runner import Runner
     from labkit.params import Params
     from labkit.records import RunWriter
 
 HELP = "accuracy and latency of two or more arms on the same questions, paired"
 PREVIEW = 50  # questions after which a first interval is shown
+STEPS = 10  # times that a run says how far it is, at least
+AGAIN = 2  # further attempts at a question whose request failed or was refused
 FULL = 1319  # as many as GSM8K's test split, and as the shipped held-out problems
 
 
@@ -33,6 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=float, help="instead of the load's own; 0 is greedy")
     parser.add_argument("--margin", type=float, default=1.0, help="points of accuracy that may be lost (default: 1)")
     parser.add_argument("--no-answers", action="store_true", help="keep outcomes only, not the answers' text")
+    parser.add_argument(
+        "--retries",
+        type=int,
+        default=AGAIN,
+        help="how often a question is asked again, at the end, whose request failed or was refused (default: 2); three"
+        " failures in a row end the run, and --resume goes on with it",
+    )
     parser.add_argument("--resume", metavar="RUN", help="go on with a run that was cut short; nothing is asked twice")
     parser.add_argument("--out", help="parent of the run's directory (default: outputs)")
     _turn.add_arguments(parser)
@@ -46,6 +57,8 @@ def main(args: argparse.Namespace) -> int:
 
     if not 0 < args.margin < 100:
         raise BadInput("margin", args.margin, "points above 0 and below 100")
+    if not 0 <= args.retries <= 100:
+        raise BadInput("retries", args.retries, "0 to 100")
     params = load_params(read_run(args.resume).meta["parameters"]) if args.resume else _params(args)
     if any(p.expected is None for p in prompts_of(params)):
         raise BadInput("workload", params.workload, "questions with answers: gsm_symbolic, gsm8k, or a file with them")
@@ -66,7 +79,7 @@ def _evaluated(args: argparse.Namespace, params: "Params", arms: "list[Arm]") ->
         directory = new_directory(params.out_dir, f"eval-{params.engine.engine}")
         writer = RunWriter(directory, params.as_dict(), label="eval")
     with writer:
-        rows = _measure(params, arms, writer)
+        rows = _measure(params, arms, writer, args.retries)
         found = evaluation(rows, [a.name for a in arms], margin=args.margin / 100, seed=params.seed)
         writer.meta["summary"] = {"evaluation": found}
     if args.json:
@@ -96,8 +109,8 @@ def _params(args: argparse.Namespace) -> "Params":
     return params.replace(only=args.arms.split(",") if args.arms else [sound[0], sound[-1]])
 
 
-def _measure(params: "Params", arms: "list[Arm]", writer: "RunWriter") -> list[dict]:
-    """Ask every question of every arm; the rows, those of a resumed run among them."""
+def _measure(params: "Params", arms: "list[Arm]", writer: "RunWriter", retries: int) -> list[dict]:
+    """Ask every question of every arm; all rows, those of a resumed run and further attempts among them."""
     from labkit.checks import judged
     from labkit.measure.pool import Pool
     from labkit.measure.runner import Runner
@@ -105,20 +118,48 @@ def _measure(params: "Params", arms: "list[Arm]", writer: "RunWriter") -> list[d
 
     runner = Runner(Pool(), check=judged.at_start)
     blocks = runner.plan(arms)
-    seconds, _ = runner.forecast(blocks)
-    say(f"about {minutes(seconds)} for {len(arms)} arms x {params.count} questions (a first estimate from bytes)")
+    held = sum(row["repeat"] >= 0 and row["status"] == "ok" for row in writer.resumed)
+    seconds, _ = runner.forecast(blocks, writer.resumed)
+    so_far = f"; {held} answers are in the record already" if held else ""
+    say(f"about {minutes(seconds)} for {len(arms)} arms x {params.count} questions (a first estimate){so_far}")
     try:
-        for progress in runner.run(blocks, writer):
-            if progress.row is None:
-                say(progress.text)
-                continue
-            if params.count > PREVIEW and len(runner.fresh[progress.row["arm"]]) == PREVIEW:
-                say(f"{progress.row['arm']}, first {PREVIEW} questions: {_preview(runner.fresh[progress.row['arm']])}")
-            if progress.done % 100 == 0:
-                say(f"{progress.done} of {progress.total} requests, about {minutes(progress.eta_s or 0)} left")
+        _ask(runner, blocks, writer, params.count)
+        for attempt in range(retries):
+            open_ = _open(runner)
+            if not open_:
+                break
+            say(f"{open_} requests failed or were refused: asking these questions again ({attempt + 1} of {retries})")
+            # What is in the record is not asked again; only a good answer counts as being there.
+            writer.resumed = [row for rows in runner.fresh.values() for row in rows]
+            _ask(runner, blocks, writer, params.count)
     finally:
         runner.pool.stop()
     return [row for rows in runner.fresh.values() for row in rows]
+
+
+def _ask(runner: "Runner", blocks: "list[Block]", writer: "RunWriter", questions: int) -> None:
+    """One go at what is still open, saying how far it is, and what the first questions can already tell."""
+    from labkit.units import minutes
+
+    said = 0
+    for progress in runner.run(blocks, writer):
+        if progress.row is None:
+            say(progress.text)
+            continue
+        arm = progress.row["arm"]
+        if questions > PREVIEW and len(runner.fresh[arm]) == PREVIEW:
+            say(f"{arm}, first {PREVIEW} questions: {_preview(runner.fresh[arm])}")
+        every = max(1, min(100, progress.total // STEPS))
+        if progress.done // every > said // every and progress.done < progress.total:
+            said = progress.done
+            say(f"{progress.done} of {progress.total} requests, about {minutes(progress.eta_s or 0)} left")
+
+
+def _open(runner: "Runner") -> int:
+    """Questions without a good answer, over all arms."""
+    from labkit.measure.evaluation import settled
+
+    return sum(row["status"] != "ok" for rows in runner.fresh.values() for row in settled(rows))
 
 
 def _preview(rows: list[dict]) -> str:
@@ -145,6 +186,9 @@ def lines(found: dict) -> list[str]:
     for p in found["pairs"]:
         out += ["", *_pair_lines(p)]
     out.append("")
+    again = sum(a["attempts"]["asked_again"] for a in found["arms"])
+    if again:
+        out.append(f"{again} requests were further attempts at questions whose request had failed or was refused")
     out += [
         f"{'usable' if u['usable'] else 'NOT usable'} for decisions: {u['figure']} ({u['why']})"
         for u in found["usable"]

@@ -33,6 +33,25 @@ def outcome(row: Mapping, reader: str = "flexible") -> str | None:
     return answers.outcomes(row.get("text") or "", row["expected"], finish_reason=row["finish_reason"])[reader]
 
 
+def settled(rows: Sequence[Mapping]) -> list[Mapping]:
+    """One row per question, in the order of the questions: its first good answer, else the last attempt.
+
+    A request that failed or was refused may have been asked again; every attempt has a row.
+    """
+    out: dict[int, Mapping] = {}
+    for row in rows:
+        before = out.get(row["index"])
+        if before is None or before["status"] != "ok":
+            out[row["index"]] = row
+    return [out[i] for i in sorted(out)]
+
+
+def attempts(rows: Sequence[Mapping]) -> dict[str, int]:
+    """How often questions had to be asked again: {"questions", "asked_again" (requests beyond the first of each)}."""
+    questions = len({row["index"] for row in rows})
+    return {"questions": questions, "asked_again": len(rows) - questions}
+
+
 def accuracy(outcomes: Sequence[str]) -> dict:
     """Right answers over answered questions with Wilson's 95% interval, and every outcome counted.
 
@@ -160,8 +179,9 @@ def evaluation(rows: Sequence[Mapping], names: Sequence[str], *, margin: float =
 
     `mcnemar` repeats the table of the last arm against the first, which is the pair that a two-arm run is about.
     """
-    mine = {name: [r for r in rows if r["arm"] == name and r["repeat"] >= 0] for name in names}
-    arms = [{"name": name, **arm(mine[name], seed=seed)} for name in names]
+    every = {name: [r for r in rows if r["arm"] == name and r["repeat"] >= 0] for name in names}
+    mine = {name: settled(every[name]) for name in names}
+    arms = [{"name": name, **arm(mine[name], seed=seed), "attempts": attempts(every[name])} for name in names]
     first = names[0]
     pairs = [{"a": first, "b": name, **pair(mine[name], mine[first], margin=margin, seed=seed)} for name in names[1:]]
     return {

@@ -20,15 +20,26 @@ class Forecast:
 
     def __init__(self, pool: Pool, timed: Mapping[str, Sequence[dict]]):
         self._pool = pool
-        self._timed = {name: estimates.good(rows) for name, rows in timed.items()}
+        # Sums by arm, [requests, s to the first token, s to the last]: asked anew after every one of many requests.
+        self._sums: dict[str, list[float]] = {}
+        self._by_bytes: dict[str, tuple[float, float]] = {}
+        for name, rows in timed.items():
+            for row in rows:
+                self._count(name, row)
 
     def add(self, row: dict) -> None:
         """One more request that was timed."""
-        self._timed.setdefault(row["arm"], []).extend(estimates.good([row]))
+        self._count(row["arm"], row)
+
+    def _count(self, name: str, row: dict) -> None:
+        for good in estimates.good([row]):
+            sums = self._sums.setdefault(name, [0, 0.0, 0.0])
+            for i, value in enumerate((1, good["ttft_s"], good["latency_s"])):
+                sums[i] += value
 
     def knows(self, arm: Arm) -> bool:
         """Does the time of this arm's requests rest on its own measurements?"""
-        return bool(self._timed.get(arm.name))
+        return arm.name in self._sums
 
     def request(self, arm: Arm) -> float:
         """Seconds of one measured request."""
@@ -46,17 +57,23 @@ class Forecast:
 
     def _parts(self, arm: Arm) -> tuple[float, float]:
         """(to the first token, after it) of a request, s."""
-        rows = self._timed.get(arm.name)
-        if rows:
-            first = sum(r["ttft_s"] for r in rows) / len(rows)
-            return first, sum(r["latency_s"] for r in rows) / len(rows) - first
-        tokens = arm.params.output_tokens or workloads.loads.FREE_LENGTH / 2
-        prompt = arm.params.prompt_tokens or 200
-        step = _step_bytes(arm, prompt + int(tokens / 2))
-        if step < SMALL:
-            # Attention over what came before makes a long prompt's tokens dearer; 8K doubles them, roughly.
-            return prompt * (1 + prompt / 8192) * step / 40e9, tokens * step / 10e9
-        return prompt * step / 15e12, tokens * step / 200e9
+        if arm.name in self._sums:
+            requests, first, last = self._sums[arm.name]
+            return first / requests, (last - first) / requests
+        if arm.name not in self._by_bytes:
+            self._by_bytes[arm.name] = _parts_by_bytes(arm)
+        return self._by_bytes[arm.name]
+
+
+def _parts_by_bytes(arm: Arm) -> tuple[float, float]:
+    """The same before anything was timed, from the bytes of a step."""
+    tokens = arm.params.output_tokens or workloads.loads.FREE_LENGTH / 2
+    prompt = arm.params.prompt_tokens or 200
+    step = _step_bytes(arm, prompt + int(tokens / 2))
+    if step < SMALL:
+        # Attention over what came before makes a long prompt's tokens dearer; 8K doubles them, roughly.
+        return prompt * (1 + prompt / 8192) * step / 40e9, tokens * step / 10e9
+    return prompt * step / 15e12, tokens * step / 200e9
 
 
 def _step_bytes(arm: Arm, context: int) -> float:

@@ -115,3 +115,21 @@ def test_no_answer_at_all():
     found = evaluation.evaluation(rows, ["a", "b"])
     assert found["arms"][0]["accuracy"] is None and found["arms"][0]["latency_s"] is None
     assert found["mcnemar"]["p"] is None
+
+
+def test_each_question_counts_once_however_often_it_was_asked():
+    def row(index, status, **more):
+        return {"index": index, "status": status, "repeat": 0, "arm": "a", **more}
+
+    rows = [
+        row(0, "ok", n=1),
+        row(1, "error"),
+        row(2, "refused"),
+        row(1, "ok", n=2),
+        row(2, "error", n=3),
+        row(0, "ok"),
+    ]
+    settled = evaluation.settled(rows)
+    assert [r["index"] for r in settled] == [0, 1, 2]
+    assert [r.get("n") for r in settled] == [1, 2, 3], "the first good answer, else the last attempt"
+    assert evaluation.attempts(rows) == {"questions": 3, "asked_again": 3}
