@@ -166,7 +166,7 @@ def gguf_params(file: str) -> dict:
         if "draft_model_path" in draft:
             arm["set"]["speculative"] = {**draft, "draft_model_path": file}
     engine = {"engine": "llamacpp", "model": file, "context_length": 4096}
-    return {"engine": engine, "arms": arms, "workload": "repetitive", "output_tokens": 96}
+    return {"engine": engine, "arms": arms, "workload": "repetitive", "warmup": 1, "output_tokens": 96}
 
 
 def _alone(file: str | None, changes: dict) -> None:

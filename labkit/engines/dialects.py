@@ -135,7 +135,7 @@ LLAMACPP = Dialect(
     _llamacpp_body,
     _llamacpp_reader,
     drafts_vary=True,
-    unsaid=("acceptance by position", "when it waited for a core"),
+    unsaid=("acceptance by position", "CPU time of its decoding thread"),
 )
 
 

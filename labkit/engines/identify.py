@@ -44,7 +44,7 @@ def identify(info: dict) -> Identity:
         own = sorted(_POCKET & info.keys())
         if own:
             return Identity(POCKET, version, ("engine is 'pocket'", f"fields of the pocket engine: {', '.join(own)}"))
-        return Identity(UNKNOWN, version, open="it calls itself 'pocket' and describes nothing that engine describes")
+        return Identity(UNKNOWN, version, open="it calls itself 'pocket' and has none of that engine's own fields")
     args = sorted(_SERVER_ARGS & info.keys())
     states = info.get("internal_states")
     signs = []

@@ -199,4 +199,4 @@ def _open(seen: _Documents) -> str:
     told = [f"{path} {why}" for path, why in seen.said.items()]
     if seen.owner:
         told.append(f"/v1/models owned by {seen.owner[:40]}")
-    return ", ".join(told) or "its documents hold no sign that the lab knows"
+    return ", ".join(told) or "none of its documents tells which engine it is"

