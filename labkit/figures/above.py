@@ -51,6 +51,10 @@ def note(axes, note: dict, names: dict, settings: dict, font: dict) -> None:
         spots.append(names[way].index(at) if known else 10.0 ** float(at) if log else float(at))
     across, up = _anchors(note, spots)
     arrow = note.get("showarrow", True)
+    if arrow and note.get("axref") == "x" and note.get("ayref") == "y":  # from one place in the data to another
+        style = dict(arrowstyle="->", color=colour(note.get("arrowcolor"), font["color"]), shrinkA=0, shrinkB=4)
+        axes.annotate("", spots, xytext=(float(note["ax"]), float(note["ay"])), arrowprops=style, zorder=9)
+        return
     off = (note.get("ax", -10), -note.get("ay", -30)) if arrow else (0, 0)
     font = merged(font, note.get("font"))
     axes.annotate(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from labkit.evidence import Evidence
-from labkit.figures.marks import add_level, add_points, add_segments, hover, positions
+from labkit.figures.marks import add_level, add_points, add_ranges, add_segments, hover, positions
 from labkit.figures.theme import (
     GREEN,
     INK,
@@ -16,6 +16,7 @@ from labkit.figures.theme import (
     SKY,
     TIERS,
     Series,
+    alt_of,
     new,
     series,
     set_alt,
@@ -38,25 +39,32 @@ def tpot(
     reported: Sequence[Named] = (),
     guess_s: float | None = None,
     arms: Sequence[str] = (),
+    ranges: Sequence[tuple[str, Evidence, Evidence]] = (),
     title: str = "Time per output token",
 ) -> go.Figure:
     """TPOT in ms of each arm: measured with its interval, and what floor, prediction, report and reader said.
 
     Each item is (arm, evidence in seconds). `arms` fixes the order on the axis, also of arms not measured yet.
-    Predictions of several kinds come by name, and are drawn apart. guess_s: the reader's guess, across the figure.
+    Predictions of several kinds come by name, and are drawn apart. ranges: (arm, least, most) by bytes. guess_s: the
+    reader's guess, across the figure.
     """
     kinds = predicted if isinstance(predicted, Mapping) else {"predicted": predicted}
     predicted = [(n, e) for items in kinds.values() for n, e in items]
-    order = list(dict.fromkeys([*arms, *(n for n, _ in [*measured, *floors, *predicted, *reported])]))
-    figure = new(title, y="ms per output token, lower is better", alt=_tpot_alt(measured, floors, kinds, guess_s))
+    named = [*(n for n, _ in [*measured, *floors, *predicted, *reported]), *(n for n, *_ in ranges)]
+    order = list(dict.fromkeys([*arms, *named]))
+    alt = _tpot_alt(measured, floors, kinds, guess_s, ranges)
+    figure = new(title, y="ms per output token, lower is better", alt=alt)
     positions(figure, order)
     figure.update_yaxes(rangemode="tozero")
     for index, name in enumerate(order):
         points = [e for n, e in measured if n == name]
-        add_points(figure, [index] * len(points), points, unit="ms", name=name, look=series(index))
+        if points:
+            add_points(figure, [index] * len(points), points, unit="ms", name=name, look=series(index))
     for tier in dict.fromkeys(e.tier for _, e in floors):
         same = [(order.index(n), e) for n, e in floors if e.tier == tier]
         add_segments(figure, same, unit="ms", name="byte floor", look=Series(INK, "dash", "x"))
+    spans = [(float(order.index(n)), a, z) for n, a, z in ranges]
+    add_ranges(figure, spans, unit="ms", name="byte floor, all drafts right to none", look=PREDICTED[0])
     beside = [(items, label, look) for (label, items), look in zip(kinds.items(), PREDICTED, strict=False)]
     for place, (items, label, look) in enumerate([*beside, (reported, "reported elsewhere", ELSEWHERE)], start=1):
         for tier in dict.fromkeys(e.tier for _, e in items):
@@ -75,12 +83,33 @@ def tpot(
     return figure
 
 
+def add_kept(figure: go.Figure, items: Sequence[tuple[str, str, Evidence]]) -> None:
+    """Results of other settings or of another time beside a comparison: hollow, grey, each with its age.
+
+    items: (arm, age in words, TPOT). A figure that is not in ms over names (`marks.positions`) stays as it is.
+    """
+    names = list(figure.layout.xaxis.ticktext or ())
+    if not items or not names or not (figure.layout.yaxis.title.text or "").startswith("ms"):
+        return
+    look = Series(INK, "dot", "circle-open")
+    at = list(range(len(names), len(names) + len(items)))
+    add_points(figure, at, [e for *_, e in items], unit="ms", name="measured earlier, not compared", look=look)
+    positions(figure, [*names, *(f"{n}<br>{age}" for n, age, _ in items)])
+    kept = "; ".join(f"{n} {e.to('ms').quantity('.3g')}, {age}" for n, age, e in items)
+    set_alt(figure, f"{alt_of(figure)} Measured earlier, not compared: {kept}.")
+
+
 def _tpot_alt(
-    measured: Sequence[Named], floors: Sequence[Named], kinds: Mapping[str, Sequence[Named]], guess: float | None
+    measured: Sequence[Named],
+    floors: Sequence[Named],
+    kinds: Mapping[str, Sequence[Named]],
+    guess: float | None,
+    ranges: Sequence[tuple[str, Evidence, Evidence]],
 ) -> str:
     parts = [f"{n} measured {e.to('ms').quantity('.3g')}" for n, e in measured]
     parts += [f"byte floor of {n} {e.to('ms').quantity('.3g')}" for n, e in floors]
     parts += [f"{n} {kind} {e.to('ms').quantity('.3g')}" for kind, items in kinds.items() for n, e in items]
+    parts += [f"{n} at least {a.to('ms').value:.3g} to {z.to('ms').value:.3g} ms by bytes" for n, a, z in ranges]
     if guess is not None:
         parts.append(f"your guess {guess * 1e3:.3g} ms")
     return "Time per output token: " + ("; ".join(parts) if parts else "nothing measured yet") + "."

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from labkit.evidence import Evidence, Tier
-from labkit.figures.theme import TIERS, Series, tier_name
+from labkit.figures.theme import INK, TIERS, Series, tier_name
 
 
 def hover(e: Evidence, name: str = "") -> str:
@@ -143,6 +143,52 @@ def add_segments(
             name=f"{name}, interval",
             showlegend=False,
             hoverinfo="skip",
+        )
+
+
+def add_ranges(
+    figure: go.Figure, items: Sequence[tuple[float, Evidence, Evidence]], *, unit: str, name: str, look: Series
+) -> None:
+    """Add what is predicted between two ends at each x: a broad upright line. items: (x, low, high)."""
+    xs: list[float | None] = []
+    ys: list[float | None] = []
+    texts: list[str] = []
+    for x, low, high in items:
+        xs += [x, x, None]
+        ys += [low.to(unit).value, high.to(unit).value, None]
+        texts += [hover(low, f"{name}, one end"), hover(high, f"{name}, other end"), ""]
+    if items:
+        figure.add_scatter(
+            x=xs,
+            y=ys,
+            mode="lines",
+            name=tier_name(name, items[0][1].tier),
+            line=dict(color=look.colour, width=6),
+            opacity=0.55,
+            hovertext=texts,
+            hoverinfo="text",
+        )
+
+
+def add_arrows(figure: go.Figure, moves: Sequence[tuple[tuple[float, float], tuple[float, float]]]) -> None:
+    """Arrows from what was predicted to what was measured, each ((x, y), (x, y)) in the figure's own axes."""
+    for (x0, y0), (x1, y1) in moves:
+        figure.add_annotation(
+            x=x1,
+            y=y1,
+            ax=x0,
+            ay=y0,
+            xref="x",
+            yref="y",
+            axref="x",
+            ayref="y",
+            text="",
+            showarrow=True,
+            arrowhead=2,
+            arrowsize=1,
+            arrowwidth=1.5,
+            arrowcolor=INK,
+            standoff=6,
         )
 
 

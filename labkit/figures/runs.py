@@ -118,6 +118,10 @@ def context_sweep(
             + ", ".join(f"{_tokens(x)} {e.to(unit).value:.3g} {unit if unit != '1' else ''}".strip() for x, e in v)
             for n, v in measured.items()
         )
+        + "".join(
+            f"; {n} by bytes: {', '.join(f'{_tokens(x)} {e.to(unit).value:.3g}' for x, e in v)}"
+            for n, v in (floors or {}).items()
+        )
         + ("" if guess is None else f"; your guess: {guess[1]:.3g} {unit} at {_tokens(guess[0])}")
         + ".",
     )
@@ -136,7 +140,7 @@ def context_sweep(
             marker=dict(symbol="star-open", size=13, color=ORANGE),
             hovertemplate="your guess: %{y:.3g}<extra></extra>",
         )
-    ticks = sorted({x for v in measured.values() for x, _ in v})
+    ticks = sorted({x for side in (measured, floors or {}) for v in side.values() for x, _ in v})
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[_tokens(t) for t in ticks])
     figure.update_yaxes(rangemode="tozero")
     return figure

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from labkit.evidence import Evidence, Tier
-from labkit.figures.marks import add_points, bars_of, hover, positions
+from labkit.figures.marks import add_arrows, add_points, add_ranges, bars_of, hover, positions
 from labkit.figures.theme import INK, ORANGE, SERIES, VERMILION, new, series, tier_name
 from labkit.roofline.proportions import wilson
 
@@ -14,11 +14,13 @@ def ac_plane(
     points: Sequence[tuple[str, Evidence, Evidence]],
     *,
     guess: float | None = None,
+    predicted: Sequence[tuple[str, Evidence, Evidence, Evidence]] = (),
     title: str = "Yield a over cost c",
 ) -> go.Figure:
     """Each setting as a point (c, a) with both intervals, among lines of equal speed-up S = a / c.
 
     Above the line S = 1 speculation pays; below it the same tokens come slower than without. guess: the reader's a.
+    predicted: (name, c, least a, most a); an arrow leads from the predicted c of a setting to its measured point.
     """
     figure = new(
         title,
@@ -26,11 +28,13 @@ def ac_plane(
         y="a: tokens per verify step",
         height=460,
         alt="; ".join(f"{n}: a {a.value:.2f}, c {c.value:.2f}, S {a.value / c.value:.2f}" for n, a, c in points)
+        + "".join(f"; {n} predicted: c {c.value:.2f}, a {a.value:g} to {z.value:g}" for n, c, a, z in predicted)
         + ("" if guess is None else f"; your guess: a {guess:g}")
         + ". Above the line S = 1 speculation pays.",
     )
-    right = 1.15 * max([4.0, *(c.high or c.value for _, _, c in points)])
-    top = 1.1 * max([4.0, guess or 0.0, *(a.high or a.value for _, a, _ in points)])
+    right = 1.15 * max([4.0, *(c.high or c.value for _, _, c in points), *(c.value for _, c, *_ in predicted)])
+    most = [*(a.high or a.value for _, a, _ in points), *(z.value for *_, z in predicted)]
+    top = 1.1 * max([4.0, guess or 0.0, *most])
     for s in (0.5, 1.0, 2.0, 3.0) if right < 6 else (0.5, 1.0, 2.0):
         x = min(right, top / s)
         figure.add_scatter(
@@ -53,6 +57,23 @@ def ac_plane(
             name=tier_name(name, a.tier),
             marker=dict(symbol=look.marker, size=12, color=look.colour),
             hovertext=[hover(a, f"{name}: a") + "<br>" + hover(c, "c")],
+            hoverinfo="text",
+        )
+    there = {n: (a, c) for n, a, c in points}
+    ranges = [(c.value, a, z) for n, c, a, z in predicted if n not in there]
+    add_ranges(figure, ranges, unit="1", name="predicted: c by bytes, any a", look=SERIES[4])
+    moved = [
+        ((c.value, there[n][0].value), (there[n][1].value, there[n][0].value)) for n, c, *_ in predicted if n in there
+    ]
+    add_arrows(figure, moved)
+    if moved:
+        figure.add_scatter(
+            x=[start[0] for start, _ in moved],
+            y=[start[1] for start, _ in moved],
+            mode="markers",
+            name="predicted c, at the measured a ◇ derived",
+            marker=dict(symbol="diamond-open", size=9, color=SERIES[4].colour),
+            hovertext=[hover(c, f"{n}: c by bytes") for n, c, *_ in predicted if n in there],
             hoverinfo="text",
         )
     if guess is not None:
@@ -155,11 +176,13 @@ def speedups(
     reported: Sequence[tuple[str, Evidence]] = (),
     guess: float | None = None,
     guess_at: str | None = None,
+    ranges: Sequence[tuple[str, Evidence, Evidence]] = (),
     title: str = "Speed-up over plain decoding",
 ) -> go.Figure:
     """For each setting a speed-up as predicted and as measured; published ones and the reader's guess beside.
 
-    items: (name, predicted, measured); either may be None. guess: drawn at the item guess_at, or the last one.
+    items: (name, predicted, measured); either may be None; an arrow leads from the one to the other. guess: drawn at
+    the item guess_at, or the last one. ranges: (name, least, most) of what is predicted before anything is measured.
     """
     figure = new(
         title,
@@ -170,10 +193,11 @@ def speedups(
                 *(f"reported elsewhere, {n}: {e.quantity('.3g')}" for n, e in reported),
             ]
         )
+        + "".join(f"; {n} predicted between {a.value:.3g} and {z.value:.3g}" for n, a, z in ranges)
         + ("" if guess is None else f"; your guess: {guess:g}")
         + ".",
     )
-    order = [n for n, _, _ in items]
+    order = list(dict.fromkeys([*(n for n, _, _ in items), *(n for n, _, _ in ranges)]))
     positions(figure, order)
     at = {n: i for i, n in enumerate(order)}
     sides = (
@@ -187,6 +211,8 @@ def speedups(
             same = [(at[n] + shift, e) for n, e in there if e.tier == tier]
             said = "from times reported elsewhere" if shift > 0 and tier is Tier.DERIVED else name
             add_points(figure, [x for x, _ in same], [e for _, e in same], unit="1", name=said, look=look)
+    add_ranges(figure, [(at[n], a, z) for n, a, z in ranges], unit="1", name="predicted", look=SERIES[4])
+    add_arrows(figure, [((at[n] - 0.1, p.value), (at[n], m.value)) for n, p, m in items if p and m])
     if guess is not None:
         figure.add_scatter(
             x=[at.get(guess_at, len(order) - 1) + 0.2],

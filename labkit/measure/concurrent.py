@@ -175,10 +175,12 @@ def gain(rows: Sequence[Mapping], base: Sequence[Mapping], *, seed: int = 0) -> 
 
 def pays(gains: Mapping[int, Mapping]) -> str:
     """At how many requests at once an arm pays. gains: by clients, as `gain` has them."""
-    kinds: dict[str, list[int]] = {"pays": [], "costs": [], "cannot be told apart": []}
+    few = "has too few passes to tell"
+    kinds: dict[str, list[int]] = {"pays": [], "costs": [], "cannot be told apart": [], few: []}
     for n, g in sorted(gains.items()):
         up, down = g["low"] is not None and g["low"] > 1, g["high"] is not None and g["high"] < 1
-        kinds["pays" if up else "costs" if down else "cannot be told apart"].append(n)
+        unsure = few if g["low"] is None else "cannot be told apart"
+        kinds["pays" if up else "costs" if down else unsure].append(n)
     return "; ".join(f"{kind} at {_list(mine)} at once" for kind, mine in kinds.items() if mine)
 
 

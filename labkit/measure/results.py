@@ -121,6 +121,10 @@ class Result:
         """Tokens/s of all requests together, without the time to the first token."""
         return measured(self.estimates.throughput, "tok/s", self.source(self.estimates.tpot))
 
+    def numbers(self) -> list[Evidence]:
+        """What other numbers are derived from."""
+        return [n for n in (self.tpot, self.ttft, self.accept, self.throughput) if n is not None]
+
     @cached_property
     def histogram(self) -> list[int]:
         """Correct drafts per verify step over all requests; empty without speculation."""

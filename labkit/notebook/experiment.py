@@ -220,6 +220,10 @@ class Experiment:
         """What this does and does not show, in sentences with its numbers."""
         return []
 
+    def certain(self, results: Mapping[str, Result]) -> list[str]:
+        """What can be said although times are unstable: sentences that rest on counts or on bytes alone."""
+        return self.impossible(results)
+
     # --- what they share -------------------------------------------------------------------------------------------
 
     def arm(self, arm: ladder.Arm, **changes: object) -> Arm:

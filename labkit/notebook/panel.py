@@ -10,19 +10,22 @@ import plotly.graph_objects as go
 from labkit.checks import judged
 from labkit.engines import turn
 from labkit.errors import BadInput
+from labkit.figures import decode
 from labkit.figures.show import bundle, follow_theme, show
+from labkit.measure import estimates
 from labkit.measure.foresight import Foreseen
 from labkit.measure.pool import Pool, pool
 from labkit.measure.results import Arm
 from labkit.measure.runner import Block, Runner
 from labkit.notebook import render
 from labkit.notebook.experiment import Experiment, waiting
+from labkit.notebook.gate import OPEN, Gate
 from labkit.notebook.mode import is_live
 from labkit.records import RunWriter, Store, read_run
 from labkit.records.writer import new_directory
 from labkit.units import minutes
 
-OPEN_GUESS = "Commit your guess above: the figures then show what is predicted, and Run adds what is measured."
+KEPT = 8  # results of other settings that the first figure has room for
 
 
 class Panel:
@@ -40,7 +43,8 @@ class Panel:
         self.runner = Runner(engines or pool(), store, check=judged.at_start)
         self.cancel = threading.Event()
         self.record: Path | None = None  # directory of the newest record
-        self.committed = experiment.guessed if not self.live else None
+        self.gate = Gate(experiment.guess, live=self.live, given=experiment.guessed)
+        self.experiment.guessed = self.gate.value
         self._front = None
         if self.live:
             follow_theme()
@@ -99,9 +103,40 @@ class Panel:
             (f"{r.name}, {r.age}", r.tpot, "plain" if r.accept is None else f"a = {r.accept.value:.2f}") for r in kept
         ]
 
+    def key(self) -> str:
+        """What a guess is about: the arms that Run measures at the present settings."""
+        return json.dumps([a.setting for a in self.arms()])
+
+    @property
+    def guess(self) -> float | None:
+        """The committed guess, None where there is none or it was made for other settings."""
+        return self.gate.at(self.key()) if self.gate.key else self.gate.value
+
     def lines(self) -> list[render.Line]:
-        """The findings, led by the reader's guess where there is one."""
-        return self.experiment.findings(self.results)
+        """The findings; a number that rests on a doubtful result says so beside itself."""
+        self.experiment.guessed = self.guess
+        doubtful = [r for r in self.results.values() if r.used and r.warnings]
+        return render.doubted(self.experiment.findings(self.results), [n for r in doubtful for n in r.numbers()])
+
+    def predictions(self) -> list[render.Line]:
+        """What was and is predicted, from bytes and from reference arms."""
+        return [*self.experiment.foreseen_lines(), *self.experiment.predictions(self.results)]
+
+    def unstable(self) -> list[str]:
+        """Arms whose passes differ so much that no cause can be read from them."""
+        return [n for n, r in self.results.items() if r.used and r.estimates.tpot.spread > estimates.UNSTABLE]
+
+    def verdict(self) -> list[str]:
+        """What the results show, in sentences; of unstable ones only what does not rest on their times."""
+        names, e = self.unstable(), self.experiment
+        if not names:
+            return e.verdict(self.results)
+        spread = max(self.results[n].estimates.tpot.spread for n in names)
+        return [
+            f"No conclusion is drawn: passes of {', '.join(names)} differ by up to {spread:.0%}"
+            f" (the limit is {estimates.UNSTABLE:.0%}). Close what else uses this machine, then press Measure again.",
+            *e.certain(self.results),
+        ]
 
     def cautions(self) -> list[str]:
         """What was not in effect when the engines started, then why results may not be trusted."""
@@ -110,18 +145,18 @@ class Panel:
 
     @property
     def veiled(self) -> bool:
-        """Live, nothing measured and the guess still open: figures would give the prediction away."""
-        return (
-            self.live
-            and self.experiment.guess is not None
-            and self.committed is None
-            and not any(r.used for r in self.results.values())
-        )
+        """Live and the guess still open: whatever is shown would give the answer away."""
+        return self.gate.open
 
     def figures(self) -> list[go.Figure]:
+        """The experiment's figures; results of other settings stand in the first one, hollow and with their age."""
         if self.veiled:
-            return [waiting("The figures wait for your guess", why=OPEN_GUESS)]
-        return self.experiment.figures(self.results, self.committed)
+            return [waiting("The figures wait for your guess", why=OPEN)]
+        self.experiment.guessed = self.guess
+        first, *rest = self.experiment.figures(self.results, self.guess)
+        newest = sorted(self.runner.kept.values(), key=lambda r: -r.used[-1]["started_unix"])[:KEPT]
+        decode.add_kept(first, [(r.name, r.age, r.tpot) for r in newest])
+        return [first, *rest]
 
     # --- cells -----------------------------------------------------------------------------------------------------
 
@@ -157,8 +192,15 @@ class Panel:
         if not any(r.used for r in self.results.values()):
             return "Nothing measured yet: go up and press Run; this text is then filled in."
         notes = [f"note: {w}" for w in self.cautions()]
-        notes += [f"record: {self.record}"] if self.record else []
-        return "\n".join([render.plain(self.lines(), self.experiment.name), *notes])
+        table = render.plain(self.lines(), self.experiment.name)
+        return "\n".join(
+            [*notes, *([""] if notes else []), table, *([f"record: {self.record}"] if self.record else [])]
+        )
+
+    def found(self) -> str:
+        """Warnings, then the table, then what it shows, as HTML."""
+        warned = render.cautions(self.cautions())
+        return warned + render.table(self.lines()) + render.paragraphs(self.verdict())
 
     def _adopt(self, record: str) -> None:
         """Take everything from a finished record, and nothing from another minute beside it. What was predicted before
@@ -218,18 +260,19 @@ class Panel:
         if which == "ask":
             if e.guess is None:
                 return []
-            said = "none was made" if self.committed is None else f"{self.committed:g} {e.guess.unit}"
+            said = "none was made" if self.gate.value is None else f"{self.gate.value:g} {e.guess.unit}"
             note = "".join(f"<p>{render.note(s)}</p>" for s in e.instead())
             text = "\n".join([*e.instead(), f"Guess: {said}"])
             return [_html(note + render.note(f"{e.guess.question} Guess: {said}."), text)]
+        if self.veiled and which in ("predict", "findings", "summary"):
+            return [_html(render.note(OPEN), OPEN)]
         if which == "predict":
-            lines = [*e.foreseen_lines(), *e.predictions(self.results)]
+            lines = self.predictions()
             return [_html(render.table(lines, ("", "predicted", "evidence", "")), render.plain(lines))] if lines else []
         if which == "run":
             return [bundle(f) for f in self.figures()]
         if which == "findings":
-            text = render.paragraphs(e.verdict(self.results)) + render.cautions(self.cautions())
-            return [_html(render.table(self.lines()) + text, render.plain(self.lines()))]
+            return [_html(self.found(), render.plain(self.lines()))]
         if which == "summary":
             return [({"text/plain": self.summary_text()}, {})]
         raise KeyError(which)

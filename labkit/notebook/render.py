@@ -19,12 +19,32 @@ STYLE = (
     ".labkit-caution{border-left:3px solid #d55e00;padding:.1em 0 .1em .8em;margin:.4em 0;max-width:52rem;"
     "line-height:1.4}"
     "pre.labkit-block.labkit-block{font-size:12px;line-height:1.4;overflow-x:auto;white-space:pre}"
+    "[role=alert].labkit-alert{border-left:4px solid #cf222e;color:#cf222e;padding:.2em 0 .2em .8em;max-height:15em;"
+    "overflow:auto;font-size:13px;white-space:pre-wrap}[data-jp-theme-light='false'] [role=alert].labkit-alert{"
+    "color:#ff7b72}"
     ".labkit-note{opacity:.8;max-width:52rem;line-height:1.4}.labkit-log{max-height:15em;overflow:auto;font-size:12px}</style>"
 )
 
 
+DOUBT = "⚠ doubtful: see the warning"
+
+
 def value(v: "Evidence | str") -> str:
-    return v.quantity() if isinstance(v, Evidence) else v
+    """As a table shows it. Times below a second are in ms throughout: one unit in a column can be compared by eye."""
+    if isinstance(v, Evidence):
+        short = v.unit in ("s", "ms", "us") and 1e-5 <= v.si < 1
+        return v.to("ms").quantity(".4g") if short else v.quantity()
+    return v
+
+
+def doubted(lines: "Sequence[Line]", doubtful: "Sequence[Evidence]") -> "list[Line]":
+    """Lines, with a mark beside each number that is one of the doubtful ones or derived from one."""
+    ids = {id(n) for n in doubtful}
+
+    def rests(v: object) -> bool:
+        return isinstance(v, Evidence) and (id(v) in ids or any(map(rests, v.inputs)))
+
+    return [(what, v, "; ".join(filter(None, (DOUBT, remark))) if rests(v) else remark) for what, v, remark in lines]
 
 
 def span(v: Evidence, spec: str = ".3f") -> str:
@@ -86,5 +106,5 @@ def block(text: str) -> str:
 def note(text: str, kind: str = "") -> str:
     """One remark; kind "alert" for a failure, whose lines are kept."""
     if kind == "alert":
-        return f'<pre role="alert" class="labkit-log">{html.escape(text)}</pre>'
+        return f'<pre role="alert" class="labkit-alert">{html.escape(text)}</pre>'
     return f"<span class='labkit-note' role='status'>{html.escape(text)}</span>"

@@ -177,6 +177,11 @@ class Page:
         exact = re.compile(rf"^\s*{re.escape(button)}\s*$")
         self.tab.locator("button.jupyter-button").filter(has_text=exact).first.click()
 
+    def locked(self, button: str) -> bool:
+        """Is a panel's button greyed out?"""
+        exact = re.compile(rf"^\s*{re.escape(button)}\s*$")
+        return self.tab.locator("button.jupyter-button").filter(has_text=exact).first.is_disabled()
+
     def slider(self, label: str):
         """The handle of a slider, by its label."""
         row = self.tab.locator(".widget-slider, .jupyter-widget-slider").filter(has_text=label)

@@ -66,15 +66,21 @@ def done(page):
 def test_a_person_walks_through_the_baseline(open_notebook, lab):
     page = open_notebook("02_baseline")
     assert page.run_all(120) == []
+    # A guess comes before everything else.
     page.until(lambda: any("Commit your guess" in n for n in page.notes()), note="the first figure's place")
+    assert not page.traces(0) and not tables(page)
+    assert all(page.locked(b) for b in ("Run", "Measure again", "Queue these settings"))
+    field = page.tab.locator(".widget-text", has_text="your guess").locator("input").first
+    field.fill("-5")
+    page.press("Commit guess")
+    page.until(lambda: page.tab.locator("[role=alert]", has_text="-5").count(), note="the refused guess")
     assert not page.traces(0)
+    field.fill("3")
+    page.press("Commit guess")
+    page.until(lambda: any(n.startswith("Committed: 3") for n in page.notes()), note="the guess")
+    assert field.is_disabled() and page.locked("Commit guess") and page.locked("Skip")
     expected = ["about", "requests", "Run will first start the engine"]
     page.until(lambda: all(any(e in n for n in page.notes()) for e in expected), note="what Run will do")
-
-    # A guess comes before the prediction.
-    page.until(lambda: any("appears here once your guess" in n for n in page.notes()), note="the prediction's place")
-    page.press("Commit guess")
-    page.until(lambda: any(n.startswith("Committed") for n in page.notes()), note="the guess")
     page.until(lambda: any("guess" in t["name"] for t in page.traces(0)), note="the guess in the figure")
 
     # Cancel in the middle of a request.
@@ -153,6 +159,8 @@ def written(page, suffix=".yaml"):
 def test_a_crashed_engine_shows_its_log_and_the_notebook_goes_on(open_notebook, lab):
     page = open_notebook("03_humming")
     assert page.run_all(120) == []
+    page.press("Skip the guess")
+    page.until(lambda: not page.locked("Run"), note="the skipped guess")
     page.press("Run")
     page.until(lambda: any("repeat 1" in n for n in page.notes()), timeout_s=120, note="a first request")
     owner = json.loads((lab.root.parent / "lock" / "engine.json").read_text())
@@ -190,6 +198,8 @@ def test_knobs_that_restart_the_engine(open_notebook, lab):
     page = open_notebook("05_mtp")
     tab = page.tab
     assert page.run_all(120) == []
+    page.press("Skip the guess")
+    predictions_follow_the_sliders(page)
     assert "acceptance differs by load" in tab.locator(".widget-dropdown [title]").first.get_attribute("title")
     page.press("Start engine")
     running = page.until(lambda: [n for n in page.notes() if n.startswith("running: plain at http")], timeout_s=60)
@@ -254,6 +264,8 @@ def test_knobs_that_restart_the_engine(open_notebook, lab):
     assert other.run_all(120) == []
     owned = "owns an engine at http"
     other.until(lambda: any("05_mtp.ipynb" in n and owned in n for n in other.notes()), note="the owner's name")
+    other.press("Skip the guess")
+    other.until(lambda: not other.locked("Measure again"), note="the skipped guess")
     other.press("Measure again")  # Run has nothing to do where the test above measured
     other.until(lambda: other.tab.locator("[role=alert]").count(), timeout_s=30, note="the refusal")
     told = other.tab.locator("[role=alert]").first.inner_text()
@@ -265,6 +277,24 @@ def test_knobs_that_restart_the_engine(open_notebook, lab):
     page.until(lambda: any("no engine runs" in n for n in page.notes()), note="the engine's end")
     assert page.errors == [] and other.errors == []
     same_again(lab, saved)
+
+
+def predictions_follow_the_sliders(page):
+    """Before any engine runs, each figure of a prediction changes with the sliders."""
+
+    def ends():
+        spans = [t["y"] for t in page.traces(1) if t["name"].startswith("predicted")]
+        return spans[0] if spans else None
+
+    before = page.until(ends, note="the predicted range of the speed-up")
+    steps = page.slider("draft steps")
+    steps.focus()
+    page.tab.keyboard.press("ArrowRight")
+    page.until(lambda: ends() not in (None, before), note="the range of one more step")
+    assert max(y for y in ends() if y) > max(y for y in before if y)  # one more draft may be right
+    assert not page.measured(0) and any("no engine runs" in n for n in page.notes())
+    page.tab.keyboard.press("ArrowLeft")
+    page.until(lambda: ends() == before, note="the range as it was")
 
 
 def same_again(lab, saved):
@@ -302,6 +332,7 @@ def test_every_notebook_draws_in_both_themes(browser, tmp_path, theme):
             assert page.run_all(200) == [], source.stem
             if source.stem not in ("01_bytes", "09_report"):
                 page.press("Commit guess")
+                page.until(lambda page=page: not page.locked("Run"), note="the guess")
                 page.press("Run")
                 done(page)
             page.until(lambda page=page: drawn(page), note=f"{source.stem}: every figure")

@@ -13,7 +13,9 @@ from labkit.engines import pocket as launch
 from labkit.engines.dialects import SGLANG
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, Tier
+from labkit.figures.show import png
 from labkit.measure.probe import probe as PROBE  # the fixture of these tests puts a fake in its place
+from labkit.measure.results import speedup
 from labkit.notebook.experiments.baseline import Baseline
 from labkit.notebook.experiments.fallback import Fallback
 from labkit.notebook.experiments.fp8_head import Fp8Head
@@ -440,3 +442,34 @@ def test_on_another_ladder_a_notebook_says_what_stands_in_the_place_of_the_publi
         here = kind()
         assert here.instead() == [] and here.guess is kind.guess
     assert "no pass over any weights" in Mtp(engine={"engine": "llamacpp", "model": file}, arms=arms).instead()[1]
+
+
+def test_predictions_move_with_the_sliders_before_anything_is_measured(parameters):
+    e = Mtp(**parameters, steps=1, longest=3)
+    seen = []
+    for steps in (1, 3):
+        e.values["steps"] = steps
+        tpot, gain, plane, curve, *_ = e.figures({}, None)
+        spans = [t for t in gain.data if t.name.startswith("predicted")]
+        seen.append(spans[0].y)
+        assert max(y for y in spans[0].y if y) == pytest.approx((steps + 1) / e.byte_cost(e.draft(), {}).value)
+        assert any("byte floor" in t.name for t in tpot.data) and any(
+            "predicted" in t.name for t in plane.data if t.name
+        )
+        assert any("by bytes" in t.name for t in curve.data) and not any("measured" in t.name for t in tpot.data)
+    assert seen[0] != seen[1]
+    long = LongContext(**{**parameters, "workload": "synthetic", "max_context": 4096})
+    times, costs, _ = long.figures({}, None)
+    assert len(times.data[0].x) == len(costs.data[0].x) == 3  # 1K, 2K, 4K
+
+
+def test_an_arrow_leads_from_predicted_to_measured(parameters):
+    e = Mtp(**parameters, steps=3, longest=3)
+    plain, drafting = e.arms()
+    found = {plain.name: result(plain, 3e-3), drafting.name: result(drafting, 2e-3, accept=2.5)}
+    _, gain, plane, *_ = e.figures(found, None)
+    (arrow,) = [a for a in plane.layout.annotations if a.showarrow]
+    assert arrow.ax == e.byte_cost(e.draft(), found).value and arrow.ay == arrow.y
+    (arrow,) = [a for a in gain.layout.annotations if a.showarrow]
+    assert arrow.y == speedup(found[drafting.name], found[plain.name]).value
+    assert all(len(png(f)) > 5000 for f in (gain, plane))  # also in the picture

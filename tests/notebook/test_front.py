@@ -1,13 +1,18 @@
 """The widgets without a browser: what a click or a moved slider does to the panel."""
 
 import pytest
+from conftest_panels import result
 
 from labkit.engines import owner as ownership
 from labkit.measure.pool import Pool
+from labkit.measure.results import Result
+from labkit.notebook import render
 from labkit.notebook.experiments.baseline import Baseline
+from labkit.notebook.experiments.kernels import Kernels
 from labkit.notebook.experiments.long_context import LongContext
 from labkit.notebook.experiments.mtp import Mtp
 from labkit.notebook.panel import Panel
+from labkit.records import read_run
 
 
 @pytest.fixture
@@ -25,8 +30,12 @@ def quick(parameters):
     return {**parameters, "engine": {"engine": "pocket"}, "output_tokens": 16, "count": 1, "repeats": 1}
 
 
-def front_of(experiment, pool):
-    return Panel(experiment, engines=pool, live=True).front()
+def front_of(experiment, pool, *, skip=True):
+    """A panel's widgets, by default past the guess."""
+    front = Panel(experiment, engines=pool, live=True).front()
+    if skip:
+        front._skip()
+    return front
 
 
 def finish(front):
@@ -34,14 +43,102 @@ def finish(front):
     assert not front.busy
 
 
-def test_the_prediction_waits_for_the_guess(quick, pool):
+def buttons(front):
+    return [front.run_button, front.sweep_button, front.again_button, front.queue_button]
+
+
+def shown(front):
+    """Everything that a panel says in words."""
+    return " ".join(w.value for w in (front.predicted, front.lines, front.block, front.forecast, front.note))
+
+
+def test_nothing_is_shown_or_started_before_the_guess_is_committed_or_skipped(quick, pool):
     front = front_of(Baseline(**quick), pool)
+    front._start()
+    finish(front)  # something is kept now
+    front = front_of(Baseline(**quick), pool, skip=False)
     front.part("ask")
-    assert "once your guess is committed" in front.predicted.value and "byte floor" not in front.predicted.value
+    assert all(b.disabled for b in buttons(front)) and front.overlay.box.layout.display == "none"
+    assert "byte floor" not in shown(front) and "measured just now" not in shown(front) and " ms" not in shown(front)
+    assert all(not f["data"] for f in front.board.figures)
+    front.guess.value = -5
+    front._commit()
+    assert 'role="alert"' in front.guess_state.value and "-5" in front.guess_state.value and front.panel.veiled
     front.guess.value = 3.0
     front._commit()
-    assert "byte floor" in front.predicted.value and "3 ms" in front.predicted.value
+    assert not any(b.disabled for b in buttons(front)) and front.guess.disabled and front.commit_button.disabled
+    assert (
+        "byte floor" in front.predicted.value and "3 ms" in front.predicted.value and "● measured" in front.lines.value
+    )
     assert any("guess" in t["name"] for t in front.board.figures[0]["data"])
+    front.guess.value = 7.0  # too late
+    front._commit()
+    assert front.panel.guess == 3.0 and "3 ms" in front.predicted.value
+    front.controls["output_tokens"].value = 32  # a guess is scored at its own settings alone
+    assert front.panel.guess is None and "not scored" in front.predicted.value
+    assert not any("guess" in t["name"] for t in front.board.figures[0]["data"])
+
+
+def test_a_skipped_guess_is_never_scored(quick, pool):
+    front = front_of(Baseline(**{**quick, "guess": 500.0}), pool, skip=False)
+    front.part("ask")
+    assert front.guess.value == 500.0  # the parameters cell's, not committed
+    front._skip()
+    front._start()
+    finish(front)
+    assert "your guess" not in shown(front) and front.panel.experiment.parameters()["guess"] is None
+    assert not any("guess" in t["name"] for f in front.board.figures for t in f["data"] if "name" in t)
+
+
+def test_other_settings_are_drawn_hollow_with_their_age_and_take_no_part(quick, pool):
+    front = front_of(Mtp(**quick, steps=1, longest=1), pool)
+    front._start()
+    finish(front)
+    front.controls["steps"].value = 2
+    front._start()
+    finish(front)
+    drawn = front.board.figures[0]
+    (hollow,) = [t for t in drawn["data"] if "not compared" in t["name"]]
+    assert hollow["marker"]["symbol"] == "circle-open" and len(hollow["x"]) == 1
+    assert any("mtp 1/1/2" in t and "just now" in t for t in drawn["layout"]["xaxis"]["ticktext"])
+    compared = front.lines.value.split("Measured earlier")[0]
+    assert "mtp 2/1/3" in compared and "mtp 1/1/2" not in compared and "mtp 1/1/2" not in front.block.value
+
+
+def test_a_run_whose_requests_are_all_refused_fails_in_red_and_in_the_record(quick, pool, monkeypatch):
+    from labkit.measure import client
+
+    monkeypatch.setattr(client, "flush", lambda *a, **k: 400)  # as while another request runs
+    front = front_of(Baseline(**{**quick, "repeats": 5}), pool)
+    front._start()
+    finish(front)
+    assert 'role="alert"' in front.alert.value and "refused" in front.alert.value and "failed" in front.doing.value
+    assert "done" not in front.doing.value and "● measured" not in front.lines.value
+    assert read_run(front.panel.record).meta["status"] == "failed"
+
+
+def test_unstable_results_are_warned_of_first_and_no_cause_is_said(parameters, pool):
+    panel = Panel(Kernels(**parameters), engines=pool, live=False)
+    before, after = panel.arms()
+    slow, fast = result(before, 30e-3), result(after, 20e-3)
+    panel.runner.results = {before.name: slow, after.name: fast}
+    assert any("times as fast" in s for s in panel.verdict()) and render.DOUBT not in panel.found()
+    for row in fast.rows:
+        row["tpot_s"] *= 1 + 0.1 * row["repeat"]
+    panel.runner.results = {before.name: slow, after.name: Result(after, fast.rows)}
+    assert panel.unstable() == [after.name]
+    said, page = panel.verdict(), panel.found()
+    assert len(said) == 1 and "times as fast" not in page
+    assert page.index("labkit-caution") < page.index("<table")
+    marked = {line[0]: render.DOUBT in line[2] for line in panel.lines()}
+    assert marked[f"TPOT, {after.name}"] and marked[f"speed-up of {after.name}"]
+    assert not marked[f"TPOT, {before.name}"]
+
+
+def test_one_unit_in_a_column_of_times():
+    from labkit.evidence import measured
+
+    assert [render.value(measured(v, "s", "here")) for v in (1.2334e-3, 777.3e-6)] == ["1.233 ms", "0.7773 ms"]
 
 
 def test_sliders_have_tooltips_ranges_and_say_what_a_move_costs(quick, pool):
@@ -109,16 +206,6 @@ def test_the_note_names_each_engine_that_has_to_start_once(quick, pool):
     assert "start the engine for: plain at 1K, mtp at 1K." in front.note.value
 
 
-def test_no_figure_gives_the_prediction_away_before_the_guess(quick, pool):
-    front = front_of(Baseline(**quick), pool)
-    front.part("ask")
-    drawn = front.board.figures
-    assert drawn and all(not f["data"] and "Commit your guess" in f["layout"]["meta"]["alt"] for f in drawn)
-    front.guess.value = 3.0
-    front._commit()
-    assert any("byte floor" in t["name"] for t in front.board.figures[0]["data"])
-
-
 def test_a_run_says_what_it_found_and_the_block_of_text_follows(quick, pool):
     front = front_of(Baseline(**quick), pool)
     assert "press Run" in front.part("summary").value and front.bar.layout.display == "none"
@@ -159,7 +246,9 @@ def test_doubts_stand_apart_from_findings(quick, pool):
     front._start()
     finish(front)
     doubts = front.panel.experiment.warnings(front.panel.results)
-    assert doubts and doubts[0].split(": ")[-1][:12] in front.lines.value.split("labkit-caution'>")[1]
+    assert (
+        doubts and doubts[0].split(": ")[-1][:12] in front.lines.value.split("labkit-caution'>")[1].split("<table")[0]
+    )
 
 
 def test_settings_moved_during_a_run_wait_for_its_end_and_then_show_what_is_kept_of_them(quick, pool):

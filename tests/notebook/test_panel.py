@@ -173,7 +173,7 @@ def test_saved_paths_count_from_where_labkit_run_is_called(quick, lock, tmp_path
 def test_export_puts_the_panels_state_into_the_notebook(quick, pool, tmp_path, monkeypatch):
     panel = live_panel(Baseline, quick, pool)
     measure(panel)
-    panel.committed = 3.0
+    panel.gate.commit(3.0, panel.key())
     nb = nbformat.v4.new_notebook(
         cells=[
             nbformat.v4.new_markdown_cell("# My question?"),

@@ -314,3 +314,15 @@ def test_on_a_phone_on_paper_and_under_attack(tmp_path):
         assert tab.evaluate(hidden) and tab.evaluate("[...document.querySelectorAll('details.parameters')][0].open")
         assert len(tab.pdf(format="A4")) > 10_000
         browser.close()
+
+
+def test_no_button_of_a_panel_is_named_in_a_report_of_the_shipped_notebooks():
+    from pathlib import Path
+
+    paths = sorted((Path(__file__).parents[2] / "notebooks").glob("[0-9]*.ipynb"))
+    for path in paths:
+        prose = re.findall(
+            r'<div class="prose">(.*?)</div>', report.render([(path.stem, nbformat.read(path, 4))]), re.S
+        )
+        for word in ("Run button", "press Run", "press Sweep", "press Stop", "Move a slider", "move a slider"):
+            assert word not in " ".join(" ".join(prose).split()), (path.stem, word)

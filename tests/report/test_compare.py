@@ -1,11 +1,18 @@
 """Comparing runs: refused under unequal conditions, which are named; otherwise a ratio with its interval."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from labkit.cli import main
+from labkit.cli import parser as command_line
 from labkit.records import RunWriter
+from labkit.report import compare
 
 POCKET = {"engine": "pocket", "model_path": "m", "version": "1", "kernel_variant": "avx2"}
 BASE = {"workload": "code", "prompt_tokens": None, "output_tokens": 64, "seed": 1, "count": 2}
@@ -151,3 +158,41 @@ def test_a_run_without_good_samples(tmp_path, run):
     a = record(tmp_path / "a", prompts=())
     code, _, err = run(a, a)
     assert code == 1 and "no good sample" in err
+
+
+@given(low=st.floats(0.2, 3), median=st.floats(0.2, 3), high=st.floats(0.2, 3), limit=st.floats(0, 1))
+def test_a_regression_is_beyond_limit_and_chance(low, median, high, limit):
+    low, median, high = sorted((low, median, high))
+    found = compare.regressed({"low": low, "median": median, "high": high}, limit)
+    assert found == (median > 1 + limit and low > 1)
+
+
+def test_without_an_interval_the_median_decides():
+    ratio = {"low": None, "median": 1.2, "high": None}
+    assert compare.regressed(ratio, 0.1) and not compare.regressed(ratio, 0.25)
+
+
+def test_what_chance_may_explain_is_said_and_does_not_fail(tmp_path, capsys):
+    """Repeats of B scatter so widely that its interval reaches below 1."""
+    a, b = record(tmp_path / "a"), record(tmp_path / "b")
+    rows = [json.loads(line) for line in (b / "requests.jsonl").read_text().splitlines()]
+    for row in rows:
+        row["tpot_s"] *= {0: 0.7, 1: 1.3, 2: 1.4}[row["repeat"]]
+        row["latency_s"] = row["ttft_s"] + 63 * row["tpot_s"]
+    (b / "requests.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    assert main(["compare", str(a), str(b), "--fail-if-slower", "5%"]) == 0
+    assert "not called slower" in capsys.readouterr().out
+
+
+def test_the_readmes_action_is_valid_and_calls_commands_that_exist():
+    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    (text,) = [b for b in re.findall(r"```yaml\n(.*?)```", readme, re.S) if "runs-on" in b]
+    steps = [s["run"] for job in yaml.safe_load(text)["jobs"].values() for s in job["steps"] if "run" in s]
+    calls = [line.strip() for step in steps for line in step.splitlines() if line.strip().startswith("labkit ")]
+    assert any(c.startswith("labkit compare") and "--fail-if-slower" in c for c in calls)
+    for call in calls:
+        words = re.sub(r"\$\([^)]*\)|\$\{\{[^}]*\}\}|\$\w+", "X", call).split(">")[0].split()[1:]
+        try:
+            command_line().parse_args(words)
+        except SystemExit as e:
+            pytest.fail(f"{call}: exit {e.code}")

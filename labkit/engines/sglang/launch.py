@@ -120,6 +120,15 @@ def command(config: "EngineConfig", port: int) -> Launch:
     return Launch([*argv, *config.extra_args], {"PYTHONUNBUFFERED": "1", **env, **config.env})
 
 
+def at_once(config: "EngineConfig", n: int) -> "EngineConfig":
+    """The same configuration for n requests at once; where CUDA graphs were asked for by batch size, those up to n."""
+    more: list[str | int] = ["--max-running-requests", n]
+    if "--cuda-graph-bs-decode" in config.extra_args:
+        sizes = sorted({n, *(2**i for i in range(n.bit_length()) if 2**i <= n)})
+        more += ["--cuda-graph-max-bs-decode", n, "--cuda-graph-bs-decode", *sizes]
+    return config.replace(extra_args=[*config.extra_args, *more])
+
+
 def explain(log: str) -> str | None:
     """The first known failure in a log as one line that says what to do; None when none is known."""
     for pattern, advice in _FAILURES:

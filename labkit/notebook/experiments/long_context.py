@@ -137,28 +137,28 @@ class LongContext(Experiment):
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
         pairs = self.pairs(results)
         both = [(n, p, m) for n, p, m in pairs if m is not None]
-        if not pairs:
-            return [waiting(t) for t in ("Time per token over context", "c over context", "Yield a over cost c")]
         measured = {PLAIN: [(n, p.tpot) for n, p, _ in pairs]}
         if both:
             measured[self.subject.name] = [(n, m.tpot) for n, _, m in both]
-        first, last = pairs[0], self.contexts()[-1]
+        last = self.contexts()[-1]
+        first = pairs[0][1].tpot if pairs and pairs[0][0] == LEAST else None
         return [
             runs.context_sweep(
                 measured,
-                {PLAIN: [(n, self.floor(n)) for n, _, _ in pairs]},
-                guess=None if guess is None or first[0] != LEAST else (last, guess * first[1].tpot.to("ms").value),
+                {PLAIN: [(n, self.floor(n)) for n in self.contexts()]},
+                guess=None if guess is None or first is None else (last, guess * first.to("ms").value),
             ),
             runs.context_sweep(
                 {"c": [(n, cost(m, p)) for n, p, m in both]},
-                {"c": [(n, self.byte_cost(n)) for n, _, _ in both]},
+                {"c": [(n, self.byte_cost(n)) for n in self.contexts()]},
                 unit="1",
                 y="c: time per round, in plain steps",
                 title="c over context",
+            ),
+            speculation.ac_plane(
+                [(_k(n), m.accept, cost(m, p)) for n, p, m in both],
+                predicted=[(_k(n), self.byte_cost(n), m.accept, m.accept) for n, _, m in both],
             )
-            if both
-            else waiting("c over context"),
-            speculation.ac_plane([(_k(n), m.accept, cost(m, p)) for n, p, m in both])
             if both
             else waiting("Yield a over cost c"),
         ]

@@ -18,10 +18,19 @@ from labkit.measure.results import Arm, Result, cost, count, drafts_a_round, spe
 from labkit.notebook.experiment import LOAD_SETTINGS, Experiment, accepted, present, waiting
 from labkit.notebook.render import Line, span
 from labkit.notebook.settings import Guess, Setting, checked, of_engine
+from labkit.roofline import floors
 from labkit.roofline import speculation as law
 
 EXPERTS = "distinct experts"
 PLAIN = "plain"  # the arm without drafting, whatever its ladder calls it
+TITLES = (
+    "Time per output token",
+    "Speed-up over plain decoding",
+    "Yield a over cost c",
+    "c(n): what a round of n tokens costs",
+    "Which drafts are accepted",
+    "Distinct experts per layer",
+)
 NUMBERS = {"steps": "draft steps", "topk": "topk", "draft_tokens": "draft tokens"}
 
 
@@ -229,38 +238,58 @@ class Mtp(Experiment):
             ]
         return lines
 
+    def ends(self, s: Speculative) -> tuple[Evidence, Evidence]:
+        """The least and the most tokens that a round can yield: no draft right, all of them."""
+        return count(1, "1", "no draft right"), count((s.steps or s.verified - 1) + 1, "1", "drafts + 1")
+
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
-        base, drafted = self.base(results), self.drafted(results)
-        if base is None or not drafted:
-            titles = (
-                "Time per output token",
-                "Speed-up over plain decoding",
-                "Yield a over cost c",
-                "c(n): what a round of n tokens costs",
-                "Which drafts are accepted",
-                "Distinct experts per layer",
-            )
-            return [waiting(t) for t in titles]
+        """Predictions of the present setting, and measured settings with an arrow from the one to the other."""
+        base, drafted, s = self.base(results), self.drafted(results), self.draft()
+        if not self.shape_known and (base is None or not drafted):
+            return [waiting(t) for t in TITLES]
+        here, c, known = self._name(s), self.byte_cost(s, results), base is not None and bool(drafted)
+        if not known:
+            drafted = []
+        open_ = here not in [r.name for r in drafted]  # not measured yet
+        floor = floors.floor_s(
+            self.account_of(self.plain_config(), context=self._context(results)).evidence(), self.bandwidth
+        )
+        least, most = self.ends(s)
         chains = [r for r in drafted if r.arm.config.speculative.topk in (1, None)]
+        costs = {_tokens(r): self.byte_cost(r.arm.config.speculative, results) for r in chains}
+        if not chains:
+            costs = {a.verified: self.byte_cost(a, results) for a in map(_draft_of, self._curve())}
+        costs.setdefault(s.verified, c)
+        points = [(r.name, r.accept, cost(r, base)) for r in drafted]
+        predicted = [
+            (r.name, self.byte_cost(r.arm.config.speculative, results), *self.ends(_draft_of(r.arm))) for r in drafted
+        ]
         return [
-            decode.tpot([(r.name, r.tpot) for r in [base, *drafted]]),
+            decode.tpot(
+                [(r.name, r.tpot) for r in ([base, *drafted] if known else [])],
+                floors=[(PLAIN, floor)],
+                ranges=[(here, floor * c / most, floor * c / least)] if open_ else [],
+            ),
             speculation.speedups(
                 [(r.name, self.predicted_speedup(r, results), speedup(r, base)) for r in drafted],
+                ranges=[(here, law.speedup(least, c), law.speedup(most, c))] if open_ else [],
                 guess=guess,
-                guess_at=self._name(self.draft()),
+                guess_at=here,
             ),
-            speculation.ac_plane([(r.name, r.accept, cost(r, base)) for r in drafted]),
+            speculation.ac_plane(points, predicted=[*predicted, *([(here, c, least, most)] if open_ else [])]),
             speculation.cost_by_tokens(
                 [(_tokens(r), cost(r, base)) for r in chains],
-                [(_tokens(r), self.byte_cost(r.arm.config.speculative, results)) for r in chains],
+                list(costs.items()),
                 [(_tokens(r), r.accept) for r in chains],
                 [(_tokens(r), c) for r in chains if (c := self.roof_cost(r.arm, results)) is not None],
-            )
-            if chains
-            else waiting("c(n): what a round of n tokens costs"),
+            ),
             accepted(drafted),
             self._experts(results),
         ]
+
+    def _curve(self) -> list[Arm]:
+        """The settings that c(n) is drawn for before anything is measured."""
+        return [a for a in self.sweep() if a.before and _draft_of(a).topk in (1, None)]
 
     def predicted_speedup(self, r: Result, results: Mapping[str, Result]) -> Evidence:
         """S = a / c with the measured a and a predicted c (by both roofs, else by bytes): what the law says before any
@@ -283,7 +312,7 @@ class Mtp(Experiment):
             return waiting("Distinct experts in a layer: this model has none, or its file does not say")
         n, k = fields["num_experts"], fields["num_experts_per_tok"]
         inputs = (count(n, "expert", "experts"), count(k, "expert", "experts per token"))
-        most = max([2, *(_tokens(r) for r in self.drafted(results)), *self.counted])
+        most = max([2, self.draft().verified, *(_tokens(r) for r in self.drafted(results)), *self.counted])
         rows = [
             (
                 m,
@@ -374,6 +403,10 @@ def _of(spec: Speculative, numbers: dict[str, object]) -> Speculative:
     if spec.draft_tokens is not None and numbers.get("draft_tokens") is None:
         numbers = {**numbers, "draft_tokens": 2}
     return Speculative.checked({**spec.model_dump(), **numbers})
+
+
+def _draft_of(arm: Arm) -> Speculative:
+    return arm.config.speculative
 
 
 def _tokens(r: Result) -> int:

@@ -11,6 +11,7 @@ import yaml
 
 from labkit import disk
 from labkit.report import html as report
+from labkit.report import verdict
 
 if TYPE_CHECKING:
     from labkit.notebook.panel import Panel
@@ -59,7 +60,8 @@ def export_report(panel: "Panel") -> Path:
             cell["outputs"] = [nbformat.v4.new_output("display_data", data=d, metadata=m) for d, m in outputs]
     nb.metadata["papermill"] = {"parameters": panel.experiment.parameters()}
     path = _fresh(panel.out_dir, f"{panel.experiment.name}-report", ".html")
-    disk.write_text(path, report.render([(panel.experiment.name, nb)]), "notebook and records are kept")
+    records = verdict.records_of(panel.record) if panel.record is not None else []
+    disk.write_text(path, report.render([(panel.experiment.name, nb)], records), "notebook and records are kept")
     return path
 
 

@@ -16,6 +16,7 @@ from labkit.evidence import Evidence
 from labkit.figures import live
 from labkit.measure.runner import Block
 from labkit.notebook import render
+from labkit.notebook.gate import OPEN
 from labkit.notebook.widgets import controls, export
 from labkit.notebook.widgets.compare import Overlay
 from labkit.notebook.widgets.status import EngineStrip
@@ -63,11 +64,16 @@ class Front:
         self.board = live.Board(panel.figures())
         self.overlay = Overlay(panel)
         self.lines, self.predicted, self.guess_state, self.block = W.HTML(), W.HTML(), W.HTML(), W.HTML()
+        # Not the bounded kind, which moves a number into its range without a word.
+        self.guess = W.FloatText(description="your guess", layout=W.Layout(width="220px"))
+        self.commit_button = controls.button("Commit guess", "check", "Fix the guess; predictions then appear.")
+        self.skip_button = controls.button("Skip", "forward", "Go on without a guess; none is scored then.")
+        self.gate_skip = controls.button("Skip the guess", "forward", "Go on without a guess; none is scored then.")
+        self.gate_row = W.HBox([W.HTML(render.note(OPEN)), self.gate_skip])
         self._wire()
         self._building = False
         self.panel.recall()
-        self._refresh(final=True)
-        self._announce()
+        self._gate()
 
     # --- parts -----------------------------------------------------------------------------------------------------
 
@@ -91,6 +97,7 @@ class Front:
             [
                 self.strip.box,
                 grid,
+                self.gate_row,
                 self.note,
                 actions,
                 self.forecast,
@@ -108,23 +115,15 @@ class Front:
         g = self.panel.experiment.guess
         if g is None:
             return W.HTML("This notebook asks for no guess.")
-        given = self.panel.experiment.guessed
-        self.guess = W.BoundedFloatText(
-            value=given if given is not None else g.start,
-            min=g.low,
-            max=g.high,
-            step=g.step,
-            description="your guess",
-            tooltip=g.question,
-            layout=W.Layout(width="220px"),
-        )
-        commit = controls.button("Commit guess", "check", "Fix the guess; the prediction then appears.")
-        commit.on_click(lambda _: self._commit())
-        row = W.HBox([self.guess, W.HTML(html.escape(g.unit)), commit])
+        self.guess.value = given if (given := self.panel.gate.given) is not None else g.start
+        row = W.HBox([self.guess, W.HTML(html.escape(g.unit)), self.commit_button, self.skip_button])
         instead = [W.HTML(render.note(s)) for s in self.panel.experiment.instead()]
         return W.VBox([*instead, W.HTML(html.escape(g.question)), row, self.guess_state])
 
     def _wire(self) -> None:
+        self.commit_button.on_click(lambda _: self._commit())
+        for skip in (self.skip_button, self.gate_skip):
+            skip.on_click(lambda _: self._skip())
         self.run_button.on_click(lambda _: self._start())
         self.sweep_button.on_click(lambda _: self._start(sweep=True))
         self.again_button.on_click(lambda _: self._start(again=True))
@@ -140,11 +139,30 @@ class Front:
         return self._running
 
     def _commit(self) -> None:
-        self.panel.committed = self.guess.value
-        self.panel.experiment.guessed = self.guess.value
-        unit = self.panel.experiment.guess.unit
-        self.guess_state.value = render.note(f"Committed: {self.guess.value:g} {unit}. The prediction is below.")
+        gate = self.panel.gate
+        try:
+            value = gate.commit(self.guess.value, self.panel.key())
+        except LabError as e:
+            self.guess_state.value = render.note(str(e), "alert")
+            return
+        self.guess_state.value = render.note(f"Committed: {value:g} {gate.guess.unit}. The prediction is below.")
+        self._gate()
+
+    def _skip(self) -> None:
+        self.panel.gate.skip()
+        self.guess_state.value = render.note("Skipped: no guess is scored in this notebook.")
+        self._gate()
+
+    def _gate(self) -> None:
+        """Show what the open guess held back; nothing of it can be changed afterwards."""
+        shut = self.panel.veiled
+        for widget in (self.guess, self.commit_button, self.skip_button):
+            widget.disabled = not shut
+        self.gate_row.layout.display = "" if shut else "none"
+        self.overlay.box.layout.display = "none" if shut else ""
         self._refresh(final=True)
+        self._announce()
+        self._buttons(running=self.busy)
 
     def _moved(self, name: str, value: object) -> None:
         if self._building:
@@ -182,6 +200,9 @@ class Front:
 
         def say():
             panel = self.panel
+            if panel.veiled:
+                self.forecast.value = self.note.value = ""
+                return
             blocks = panel.blocks()
             said = ["Run: " + panel.forecast(blocks)]
             if self._queue and not self.busy:
@@ -325,14 +346,11 @@ class Front:
         return f"done in {minutes(seconds)}{found}"
 
     def _buttons(self, *, running: bool) -> None:
-        for button in (
-            self.run_button,
-            self.sweep_button,
-            self.again_button,
-            self.save_button,
-            self.report_button,
-        ):
+        for button in (self.save_button, self.report_button):
             button.disabled = running
+        for button in (self.run_button, self.sweep_button, self.again_button):
+            button.disabled = running or self.panel.veiled
+        self.queue_button.disabled = self.panel.veiled
         self.cancel_button.disabled = not running
         self.strip.enable(not running)
 
@@ -353,15 +371,10 @@ class Front:
 
         def draw():
             self.board.show(self.panel.figures())
-            e = self.panel.experiment
-            if final:
-                self.lines.value = (
-                    render.STYLE
-                    + render.table(self.panel.lines())
-                    + render.paragraphs(e.verdict(self.panel.results))
-                    + render.cautions(self.panel.cautions())
-                    + self._kept()
-                )
+            if final and self.panel.veiled:
+                self.lines.value = self.predicted.value = self.block.value = render.note(OPEN)
+            elif final:
+                self.lines.value = render.STYLE + self.panel.found() + self._kept()
                 self.predicted.value = self._prediction()
                 self.block.value = render.STYLE + render.block(self.panel.summary_text())
 
@@ -375,10 +388,9 @@ class Front:
         return render.note("Measured earlier under this load, not part of the comparison above:") + render.table(lines)
 
     def _prediction(self) -> str:
-        e = self.panel.experiment
-        if e.guess is not None and self.panel.committed is None:
-            return render.note("The prediction appears here once your guess is committed above.")
-        lines: list[tuple[str, Evidence | str, str]] = list(e.predictions(self.panel.results))
-        if e.guess is not None:
-            lines.insert(0, ("your guess", f"{self.panel.committed:g} {e.guess.unit}", "committed before measuring"))
+        panel = self.panel
+        lines: list[tuple[str, Evidence | str, str]] = list(panel.predictions())
+        if panel.gate.value is not None:
+            about = "committed before measuring" if panel.guess is not None else "for other settings: not scored here"
+            lines.insert(0, ("your guess", f"{panel.gate.value:g} {panel.gate.guess.unit}", about))
         return render.STYLE + render.table(lines, ("", "predicted", "evidence", ""))

@@ -122,6 +122,16 @@ def test_a_planted_key_reaches_no_record_and_no_log(scripted, tmp_path, monkeypa
     assert "server_args=" in log and "PLANTED-KEY" not in log
 
 
+@pytest.mark.parametrize("n,sizes", [(1, ["1"]), (6, ["1", "2", "4", "6"]), (8, ["1", "2", "4", "8"])])
+def test_room_for_several_requests_has_its_graphs(n, sizes):
+    graphs = ["--cuda-graph-max-bs-decode", 1, "--cuda-graph-bs-decode", 1]
+    argv = _argv(launch.at_once(BASE.replace(extra_args=graphs), n))
+    assert argv[-len(sizes) :] == sizes and argv[-len(sizes) - 1] == "--cuda-graph-bs-decode"
+    last = len(argv) - 1 - argv[::-1].index("--max-running-requests")
+    assert argv[last + 1] == str(n)
+    assert "--cuda-graph-bs-decode" not in _argv(launch.at_once(BASE, n))
+
+
 def _value(argv, flag):
     return argv[argv.index(flag) + 1]
 
