@@ -369,7 +369,7 @@ def simulated_gain(rows: Sequence[tuple[int, float, float, float]]) -> go.Figure
         mode="lines+markers",
         name=tier_name("expected, with the range of 95% of simulated runs", DERIVED),
         line=dict(color=SERIES[1].colour, dash=SERIES[1].dash, width=2),
-        marker=dict(symbol=SERIES[1].marker, size=9),
+        marker=dict(symbol=f"{SERIES[1].marker}-open", size=9),
         hovertemplate="%{x} drafts: S = %{y:.2f}<extra>◇ simulated, not measured</extra>",
     )
     figure.add_hline(y=1, line=dict(color=VERMILION, width=1.5))

@@ -39,7 +39,7 @@ def card(found: list[Found]) -> str:
     )
     head = ["arm", "ms per token [95%]", "tokens per verify (a)", "times as fast as the first arm", "in effect"]
     parts = [
-        '<section class="verdict" id="verdict"><h2>Result</h2>',
+        '<section class="verdict"><h2>Result</h2>',
         f"<p>{html.escape(conditions(run, next(iter(results.values()))))}. Record: {html.escape(about)}.</p>",
         table(head, [_row(r, next(iter(results.values()))) for r in results.values()], "numbers"),
         _trust(results),

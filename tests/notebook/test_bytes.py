@@ -278,6 +278,8 @@ def test_the_simulation_says_what_it_is_wherever_it_is_shown(shown):
     assert "simulated" in shown["text"][0]
     said = json.dumps([f.to_plotly_json() for f in shown["figures"]], default=str, ensure_ascii=False)
     assert "● measured" not in said + shown["text"][0]
+    drawn = [t for f in shown["figures"] for t in f.data if t.marker.symbol]
+    assert drawn and all(t.marker.symbol.endswith("-open") for t in drawn)
 
 
 def test_simulated_points_lie_where_a_and_c_say():

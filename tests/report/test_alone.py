@@ -214,7 +214,7 @@ def test_the_card_leads_with_the_ladder_what_is_in_effect_and_the_doubts(tmp_pat
     nbformat.write(notebook(), path / "00_a.ipynb")
     text = body(report.write(path).read_text())
     shown = text[: text.index("nb-00_a")]
-    assert text.index('id="verdict"') < text.index("<nav") and "2.00 [0.00" not in shown
+    assert text.index('class="verdict"') < text.index("<nav") and "2.00 [0.00" not in shown
     assert "plain" in shown and "fast" in shown and "● " in shown.replace("●<", "● <")
     assert "NO: " in shown and "generic" in shown and "Before you trust this" in shown
 

@@ -67,9 +67,9 @@ def settings(
             for i in range(1, POSITIONS + 1)
         ),
         Setting(
-            "verify_cost", "cost: one more position", "float", "Plain steps that a verified position adds.", 0, 1, 0.001
+            "verify_cost", "cost of a position", "float", "Plain steps that a verified position adds.", 0, 1, 0.001
         ),
-        Setting("draft_cost", "cost: one draft", "float", "Plain steps that a draft pass takes.", 0, 1, 0.001),
+        Setting("draft_cost", "cost of a draft", "float", "Plain steps that a draft pass takes.", 0, 1, 0.001),
     )
 
 

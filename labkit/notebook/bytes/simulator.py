@@ -27,8 +27,11 @@ def evidence(at: Choice, r: Round) -> tuple[Evidence, Evidence]:
 
 def plane(at: Choice) -> go.Figure:
     """a over c of every number of drafts, with the line S = 1."""
-    points = [(f"{r.drafts} draft{'s' if r.drafts > 1 else ''}", *evidence(at, r)) for r in at.drafting()]
-    return speculation.ac_plane(points, title="Simulated, not measured: yield a over cost c")
+    points = [(f"{r.drafts} draft{'s' if r.drafts > 1 else ''}, simulated", *evidence(at, r)) for r in at.drafting()]
+    figure = speculation.ac_plane(points, title="Simulated, not measured: yield a over cost c")
+    for trace in figure.select_traces({"mode": "markers"}):  # filled markers are for what was measured
+        trace.marker.symbol = f"{trace.marker.symbol}-open"
+    return figure
 
 
 def lines(at: Choice) -> list[Line]:
