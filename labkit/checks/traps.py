@@ -1,7 +1,7 @@
 """Every way known to this lab in which decoding is tuned and the result is not what it seems.
 
 A trap has a number, a name, how it shows, what catches it, and a test by that name in tests/checks/test_traps.py. From
-public reports of people who do this job, the seeds' own list of what not to do, and what was met here.
+public reports of people who do this job, what must not be concluded from published numbers, and what was met here.
 """
 
 from dataclasses import asdict, dataclass
@@ -178,7 +178,7 @@ _LIST = (
         "benefit: byte floor",
     ),
     ("disturbed-core", "the engine's thread had to wait for a core", "warning: disturbed"),
-    # What the seeds say not to do.
+    # What must not be concluded from numbers.
     ("product-called-measured", "a reported percentage times a specification is called measured", "evidence: tiers"),
     ("gain-carried-over", "a batch-1 or synthetic gain is carried to another load", "compare: refuses unequal loads"),
     ("accuracy-unchanged", '"accuracy unchanged" without an interval and a paired test', "eval: mcnemar, intervals"),

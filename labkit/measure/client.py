@@ -115,7 +115,7 @@ def flush(
             way = other
             continue
         # 4xx and 503 may pass; what the server does not have will not come.
-        if status in (401, 403, 404, 405, 501) or time.monotonic() + pause > deadline:
+        if status in (401, 403, 404, 405, 501) or 300 <= status < 400 or time.monotonic() + pause > deadline:
             return status
         time.sleep(pause)
         pause = min(2 * pause, 0.5)

@@ -226,6 +226,8 @@ def _sent(prompt: Prompt, count_tokens: Callable[[str], int] | None) -> tuple[in
 def _unflushed(status: int) -> str:
     if status in (404, 405, 501):
         return "the server cannot flush its prefix cache, so a prompt may be served from it"
+    if 300 <= status < 400:
+        return "the server redirects: give the address that it redirects to"
     return "the key was refused" if status in (401, 403) else "another request may be running"
 
 

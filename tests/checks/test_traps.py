@@ -369,7 +369,7 @@ def test_46_disturbed_core():
     assert any("disturbed" in w for w in estimates.summarise(slow)["warnings"])
 
 
-# --- what the seeds say not to do -------------------------------------------------------------------------------------
+# --- what must not be concluded from numbers --------------------------------------------------------------------------
 
 
 def test_47_product_called_measured():

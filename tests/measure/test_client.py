@@ -1,6 +1,7 @@
 """The streaming client against bytes as servers really cut them."""
 
 import threading
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -145,5 +146,8 @@ def test_one_token_has_no_tpot(server, wire):
 def test_get_json_and_flush(server):
     assert client.get_json(server.url, "/server_info")["version"] == "9.9"
     assert client.flush(server.url) == 200
+    server.flush_status = 302
+    began = time.monotonic()
+    assert client.flush(server.url) == 302 and time.monotonic() - began < client.FLUSH_WAIT_S  # waiting changes nothing
     server.flush_status = 400
     assert client.flush(server.url) == 400
