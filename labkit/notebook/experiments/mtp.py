@@ -309,7 +309,7 @@ class Mtp(Experiment):
 
         fields = catalog.load_config(self.model).fields
         if "num_experts" not in fields:
-            return waiting("Distinct experts in a layer: this model has none, or its file does not say")
+            return waiting("Distinct experts per layer", "This model has no experts, or its file does not name them.")
         n, k = fields["num_experts"], fields["num_experts_per_tok"]
         inputs = (count(n, "expert", "experts"), count(k, "expert", "experts per token"))
         most = max([2, self.draft().verified, *(_tokens(r) for r in self.drafted(results)), *self.counted])
