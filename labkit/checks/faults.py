@@ -82,7 +82,7 @@ def checked(script: Script, expect: str, *, log: str | None = None, requests: in
 def paired(before: Script, after: Script, rng: Random, *, same: bool = True) -> set[str]:
     """Which benefit checks of two servers fail, measured in turns with the same prompts (same False: with others)."""
     with serve(before) as one, serve(after) as two:
-        arms = [session.Arm("before", one), session.Arm("after", two)]
+        arms = [session.Side("before", one), session.Side("after", two)]
         if same:
             rows = list(session.interleave(arms, prompts(rng), repeats=3, warmup=1))
         else:

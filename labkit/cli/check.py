@@ -93,7 +93,7 @@ def _against(url: str, here: str, key: str | None, repeats: int, checks: list["C
     servers = {name: survey.look(u, key) for name, u in (("before", before), ("after", here))}
     infos = {name: found.info for name, found in servers.items()}
     arms = [
-        session.Arm(name, u, key, dialect=servers[name].dialect, draft_tokens=session.draft_tokens(infos[name]))
+        session.Side(name, u, key, dialect=servers[name].dialect, draft_tokens=session.draft_tokens(infos[name]))
         for name, u in (("before", before), ("after", here))
     ]
     rows = list(session.interleave(arms, observed.prompts(infos["after"], 3), repeats=repeats, warmup=1))

@@ -158,7 +158,7 @@ def _ask(args, params, arms, levels, pool: "Pool", writer: "RunWriter") -> "tupl
                 notes[a.name] = "it takes one request at a time and queues the others, as it says itself"
             key = getattr(engine, "api_key", None)
             sides.append(
-                session.Arm(a.name, engine.url, key, draft_tokens=session.draft_tokens(info), dialect=engine.dialect)
+                session.Side(a.name, engine.url, key, draft_tokens=session.draft_tokens(info), dialect=engine.dialect)
             )
         prompts = prompts_of(params, engines[0].server_info())
         for side in sides:

@@ -49,7 +49,7 @@ class Level:
 
 
 def run(
-    arm: session.Arm,
+    arm: session.Side,
     prompts: Sequence[Prompt],
     level: Level,
     *,

@@ -287,13 +287,13 @@ class Runner:
             if arm.expect != FAULT:
                 raise LabError(f"{arm.name} is not measured, because it is not what was asked for: {text}")
 
-    def _side(self, arm: Arm, engine: Running) -> session.Arm:
+    def _side(self, arm: Arm, engine: Running) -> session.Side:
         info = self.results[arm.name].info
         tokenizer = tokenizer_of(arm.params, info)
         own = tokenizer is not None or "pocket" in (arm.config.engine, info.get("engine"))
         count = workloads.counter(tokenizer) if own else None
         key, prepare = getattr(engine, "api_key", None), getattr(engine, "prepare", None)
-        return session.Arm(arm.name, engine.url, key, count, session.draft_tokens(info), engine.dialect, prepare)
+        return session.Side(arm.name, engine.url, key, count, session.draft_tokens(info), engine.dialect, prepare)
 
     def _alive(self, row: dict, arms: Sequence[Arm], engines: Sequence[Running]) -> None:
         """A failed request is a row; a dead engine is the end of the run, said with its last log lines."""

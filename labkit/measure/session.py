@@ -26,7 +26,7 @@ class Writer(Protocol):
 
 
 @dataclass(frozen=True)
-class Arm:
+class Side:
     """One side of a comparison: a name and a server. api_key is held in memory only.
 
     dialect        how the server is asked and read
@@ -69,7 +69,7 @@ def measure(
     yielded. Rows: see labkit.records.schema.
     """
     yield from interleave(
-        [Arm(arm, url, api_key, count_tokens, draft_tokens, dialect)],
+        [Side(arm, url, api_key, count_tokens, draft_tokens, dialect)],
         prompts,
         repeats=repeats,
         warmup=warmup,
@@ -82,7 +82,7 @@ def measure(
 
 
 def interleave(
-    arms: Sequence[Arm],
+    arms: Sequence[Side],
     prompts: Sequence[Prompt],
     *,
     repeats: int,
@@ -135,7 +135,7 @@ def interleave(
 
 
 def sample(
-    arm: Arm,
+    arm: Side,
     prompt: Prompt,
     *,
     repeat: int,

@@ -142,7 +142,7 @@ def start(tmp_path_factory):
 
 def ask(engine, tokens: int = 24) -> dict:
     prompt = Prompt(TEXT, None, GREEDY, tokens, 0, None, "test")
-    arm = session.Arm("a", engine.url, engine.api_key, dialect=engine.dialect)
+    arm = session.Side("a", engine.url, engine.api_key, dialect=engine.dialect)
     row = session.sample(arm, prompt, repeat=0, index=0)
     assert row["status"] == "ok", row["error"]
     return row

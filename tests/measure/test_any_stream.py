@@ -105,7 +105,9 @@ class _Exchange:
 
 def _holds(stream) -> None:
     _Exchange.stream = stream
-    row = session.sample(session.Arm("x", "http://x", count_tokens=lambda t: len(t.split())), PROMPT, repeat=0, index=0)
+    row = session.sample(
+        session.Side("x", "http://x", count_tokens=lambda t: len(t.split())), PROMPT, repeat=0, index=0
+    )
     json.dumps(row, allow_nan=False)  # it can be recorded
     assert row["status"] in ("ok", "refused", "error") and (row["status"] == "ok") == (row["error"] is None)
     if row["status"] == "ok" and row["tpot_s"] is not None:

@@ -22,7 +22,7 @@ def engine(tmp_path):
 
 
 def side(engine):
-    return session.Arm("arm", engine.url, dialect=engine.dialect)
+    return session.Side("arm", engine.url, dialect=engine.dialect)
 
 
 def test_every_request_of_both_loops_has_its_row(engine):

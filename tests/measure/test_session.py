@@ -114,7 +114,7 @@ def test_cancel_ends_the_session_with_a_row(server, wire):
 
 def test_arms_alternate_with_equal_prompts(server, wire):
     server.script = answer(wire)
-    arms = [session.Arm("a", server.url), session.Arm("b", server.url)]
+    arms = [session.Side("a", server.url), session.Side("b", server.url)]
     rows = list(session.interleave(arms, PROMPTS, repeats=2, warmup=0))
     assert [r["arm"] for r in rows] == ["a", "b", "b", "a", "b", "a", "a", "b"]
     for repeat in (0, 1):
@@ -146,6 +146,6 @@ def test_the_key_is_in_no_row(server, wire):
 def test_bad_plans():
     with pytest.raises(BadInput, match="at least one prompt"):
         list(session.measure("http://127.0.0.1:9", [], arm="a", repeats=1))
-    two = [session.Arm("a", "http://127.0.0.1:9")] * 2
+    two = [session.Side("a", "http://127.0.0.1:9")] * 2
     with pytest.raises(BadInput, match="distinct names"):
         list(session.interleave(two, PROMPTS, repeats=1))
