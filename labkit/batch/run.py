@@ -40,7 +40,7 @@ class Outcome:
 
 
 @dataclass
-class Run:
+class Executed:
     """What a run left: its directory, one outcome per notebook, the report."""
 
     directory: Path
@@ -80,7 +80,7 @@ def run(
     cell_timeout_s: int = CELL_TIMEOUT_S,
     wait_s: float = turn.WAIT_S,
     say: Callable[[str], None] = lambda text: print(text, file=sys.stderr),
-) -> Run:
+) -> Executed:
     """Execute each notebook with the given parameters (and `over` above all of them) and write `report.html`.
 
     Every value is checked before the first kernel starts (BadInput). A notebook that fails does not stop the next; its
@@ -92,7 +92,7 @@ def run(
     stem = notebooks[0].stem if len(notebooks) == 1 else f"{len(notebooks)}-notebooks"
     measures = any("engine" in schema.parameters_of(n) for n in notebooks)
     with turn.turn(stem, wait_s, say) if measures else nullcontext():
-        done = Run(fresh(out_dir, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{stem}"))
+        done = Executed(fresh(out_dir, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{stem}"))
         for notebook, values in plans:
             if "out_dir" in schema.parameters_of(notebook):
                 values = {**values, "out_dir": str(done.directory / "records")}

@@ -40,7 +40,7 @@ class Walk:
     """What a walk left. arms: of the ladder, in order; results: of the walk's record by the ladder's names; extra: what
     the experiments asked of the running engines."""
 
-    run: batch.Run
+    run: batch.Executed
     params: Params
     arms: list[ladder.Arm]
     record: Path
@@ -80,7 +80,7 @@ def walk(
     arms = params.ladder()
     wanted = _every(arms, params, experiments)
     with turn.turn("the walk", wait_s, lambda text: tell(text, None)):
-        done = batch.Run(batch.fresh(out_dir, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-walk"))
+        done = batch.Executed(batch.fresh(out_dir, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-walk"))
         out = Walk(done, params, arms, done.directory / "records")
         pool = _Gathering() if together([a.config for a in wanted]) else Pool()
         try:
