@@ -7,7 +7,7 @@ import threading
 import numpy as np
 
 from labkit.pocket.layout import PARTS, SLOTS, Arena, pointer
-from labkit.pocket.loader import ModelConfig
+from labkit.pocket.loader import PocketConfig
 from labkit.pocket.options import Options
 
 MAX_STOP, MAX_DEPTH, MAX_VERIFY = 64, 9, 16
@@ -196,7 +196,7 @@ class Request:
 class Model:
     """A built engine over a packed arena."""
 
-    def __init__(self, library: c.CDLL, moe: c.CDLL, arena: Arena, config: ModelConfig, options: Options):
+    def __init__(self, library: c.CDLL, moe: c.CDLL, arena: Arena, config: PocketConfig, options: Options):
         self.library, self.config, self._moe = library, config, moe
         kind = _setup_struct(config.num_hidden_layers)
         table = arena.offsets().ravel()

@@ -18,7 +18,7 @@ from pathlib import Path
 from labkit import waits
 from labkit.errors import BadInput, LabError
 from labkit.pocket import binding
-from labkit.pocket.loader import ModelConfig
+from labkit.pocket.loader import PocketConfig
 from labkit.pocket.options import Options
 
 SOURCES = Path(__file__).parent / "kernels"
@@ -126,7 +126,7 @@ def private_folder(asked: str | None) -> Path:
     return folder
 
 
-def defines(c: ModelConfig) -> list[str]:
+def defines(c: PocketConfig) -> list[str]:
     """The model's shape as -D flags (names as in engine.h)."""
     numbers = {
         "HIDDEN": c.hidden_size,
@@ -154,7 +154,7 @@ def defines(c: ModelConfig) -> list[str]:
     return [f"-D{k}={v}" for k, v in numbers.items()] + [f"-D{k}={float(v)!r}f" for k, v in reals.items()]
 
 
-def units(variant: str, moe: str, config: ModelConfig) -> dict[str, list[str]]:
+def units(variant: str, moe: str, config: PocketConfig) -> dict[str, list[str]]:
     """Compiler arguments (without compiler and output) of the two libraries."""
     common = [*COMMON, f"-DVARIANT_{variant.upper()}", *FLAGS[variant]]
     shape = (
@@ -234,7 +234,7 @@ def load_library(path: Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
-def kernels(options: Options, config: ModelConfig) -> Kernels:
+def kernels(options: Options, config: PocketConfig) -> Kernels:
     """Compiled (or cached) kernels for these options and this model's shape."""
     variant, moe = pick_variant(options.kernel_variant), "jit" if options.runs_jit else "generic"
     compiler, folder = find_compiler(), private_folder(options.kernel_cache)

@@ -15,7 +15,7 @@ import ml_dtypes
 import numpy as np
 
 from labkit.errors import BadInput
-from labkit.pocket.loader import ModelConfig, Weights
+from labkit.pocket.loader import PocketConfig, Weights
 from labkit.pocket.options import Options
 
 TILE, BLOCK, GROUP = 16, 128, 32
@@ -295,7 +295,7 @@ class Arena:
     def __init__(
         self,
         plan: Plan,
-        config: ModelConfig,
+        config: PocketConfig,
         options: Options,
         packer: _Packer,
         embedding: np.ndarray,

@@ -16,7 +16,7 @@ ARCHITECTURE = "BailingMoeV3ForCausalLM"
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class PocketConfig:
     """The fields of a BailingMoeV3 config.json that the engine needs, under that file's names."""
 
     vocab_size: int
@@ -51,7 +51,7 @@ class ModelConfig:
         return layer >= self.first_k_dense_replace
 
     @classmethod
-    def from_json(cls, path: Path) -> "ModelConfig":
+    def from_json(cls, path: Path) -> "PocketConfig":
         raw = json.loads(path.read_text())
         if ARCHITECTURE not in raw.get("architectures", ()):
             raise BadInput("architectures", raw.get("architectures"), f"{ARCHITECTURE} (in {path})")
@@ -91,7 +91,7 @@ class ModelConfig:
 class Weights:
     """Tensors by name, as read-only views of the mapped files."""
 
-    def __init__(self, folder: Path, config: ModelConfig, metadata: dict, where: dict[str, str]):
+    def __init__(self, folder: Path, config: PocketConfig, metadata: dict, where: dict[str, str]):
         self.folder, self.config, self.provenance = folder, config, metadata.get("provenance", "unknown")
         self._tensors: dict[str, np.ndarray] = {}
         for file in sorted(set(where.values())):
@@ -132,7 +132,7 @@ def load(model_path: str | Path) -> Weights:
     for path in (config_path, index_path):
         if not path.is_file():
             raise BadInput("model_path", str(folder), f"a folder with {path.name}")
-    config = ModelConfig.from_json(config_path)
+    config = PocketConfig.from_json(config_path)
     index = json.loads(index_path.read_text())
     sums = index.get("metadata", {}).get("sha256", {})
     for file in sorted(set(index["weight_map"].values())):

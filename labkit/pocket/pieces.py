@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from labkit.pocket.layout import TILE
-from labkit.pocket.loader import ModelConfig
+from labkit.pocket.loader import PocketConfig
 from labkit.pocket.options import Options
 
 
@@ -23,7 +23,7 @@ _BITS = {"fp8": 8, "fp8 rows": 8, "bf16": 16, "bf16 head": 16, "f32": 32, "int8"
 HEAD_PIECE_ROWS = 512  # of inspect.h
 
 
-def matrices(c: ModelConfig, options: Options) -> dict[str, dict[str, list[Matrix]]]:
+def matrices(c: PocketConfig, options: Options) -> dict[str, dict[str, list[Matrix]]]:
     """{piece: {part: matrices}}. dense_dtype must be resolved (not "auto")."""
     width, heads = c.num_attention_heads * c.head_dim, c.num_attention_heads
     latent = c.kv_lora_rank + c.qk_rope_head_dim
@@ -61,7 +61,7 @@ def matrices(c: ModelConfig, options: Options) -> dict[str, dict[str, list[Matri
     }
 
 
-def layers(c: ModelConfig, draft: bool) -> dict[str, int]:
+def layers(c: PocketConfig, draft: bool) -> dict[str, int]:
     """How often a pass runs each piece: of the model, or of a draft (the NEXTN layer alone)."""
     at = [c.num_hidden_layers] if draft else range(c.num_hidden_layers)
     mla, moe = sum(map(c.is_mla, at)), sum(map(c.is_moe, at))

@@ -20,7 +20,7 @@ def ptr(array: np.ndarray, kind):
 
 @pytest.fixture(scope="session")
 def config():
-    return loader.ModelConfig.from_json(SHIPPED_WEIGHTS / "config.json")
+    return loader.PocketConfig.from_json(SHIPPED_WEIGHTS / "config.json")
 
 
 @pytest.fixture(scope="session")
