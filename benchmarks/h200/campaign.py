@@ -108,7 +108,7 @@ class Campaign:
     def __init__(self, plan: Plan, out: Path, work: Path, started: float | None = None):
         self.plan, self.out, self.work = plan, out, work
         self.began = time.monotonic() if started is None else started
-        self.held: list[Held] = []
+        self.held: list[HeldServer] = []
         self.skipped: list[str] = []
         self.profiles: dict[str, dict] = {}
         self.writers: dict[str, Writer] = {}
@@ -128,7 +128,7 @@ class Campaign:
             self.writers[name] = Writer(self.out / name, parameters, label=f"campaign {name}")
         try:
             for i, stop in enumerate(self.plan.stops):
-                self.held.append(Held(self, i, stop))
+                self.held.append(HeldServer(self, i, stop))
             self._probe()
             for one in self.held:
                 if self.left() < one.stop.estimate_s:
@@ -169,7 +169,7 @@ class Campaign:
             writer.meta["summary"]["skipped"] = self.skipped
             writer.save()
 
-    def _at(self, one: "Held") -> None:
+    def _at(self, one: "HeldServer") -> None:
         began = time.monotonic()
         engine = one.go()
         started_s = time.monotonic() - began
@@ -182,7 +182,7 @@ class Campaign:
         if one.stop.profile and self.left() > 20:
             self._profile(one, engine)
 
-    def _visit(self, one: "Held", engine, visit: Visit, started_s: float) -> None:
+    def _visit(self, one: "HeldServer", engine, visit: Visit, started_s: float) -> None:
         """One block of the runner: the server's arms, one for each accept length, alternate request by request."""
         writer, arms, engines = self.writers[visit.load], [], []
         for accept in visit.accept or (None,):
@@ -207,7 +207,7 @@ class Campaign:
         if stop.is_set():
             raise LabError(f"budget spent at {visit.load}")
 
-    def _profile(self, one: "Held", engine) -> None:
+    def _profile(self, one: "HeldServer", engine) -> None:
         """Passes under the engine's own profiler, summed by kernel."""
         one.accept(3.9 if any(v.accept for v in one.stop.visits) else None)
         prompt = prompts_of(self.params(one.stop.visits[0].load))[0]
@@ -251,7 +251,7 @@ class _At:
     """A running server at one simulated accept length, which it takes at the flush before each request."""
 
     engine: process.EngineProcess
-    held: "Held"
+    held: "HeldServer"
     length: float | None
 
     def prepare(self) -> None:
@@ -261,7 +261,7 @@ class _At:
         return getattr(self.engine, name)
 
 
-class Held:
+class HeldServer:
     """One start of one server. SGLang starts at once and is held before it uses the GPU; others start at go()."""
 
     def __init__(self, campaign: Campaign, number: int, stop: Stop):

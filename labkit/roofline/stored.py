@@ -38,7 +38,7 @@ class Headers:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeaderBytes:
     """The config's account beside the files': (part, bytes by the config, bytes in the files)."""
 
     source: str
@@ -130,7 +130,7 @@ def whole(files: dict[str, dict[str, int]], source: str) -> Headers:
     return Headers(f"{len(files)} file(s) in {source}", tensors, True, float(sum(tensors.values())))
 
 
-def recipe_of(config: ModelConfig, headers: Headers) -> tuple[Recipe, Held]:
+def recipe_of(config: ModelConfig, headers: Headers) -> tuple[Recipe, HeaderBytes]:
     """The recipe with each part's bytes as the files have them, and the comparison that led there."""
     shape, recipe = shape_of(config), quantization.recipe_of(config)
     by_config = {part: 0.0 for part in _PARTS}
@@ -140,7 +140,7 @@ def recipe_of(config: ModelConfig, headers: Headers) -> tuple[Recipe, Held]:
     if not headers.whole:
         total = sum(by_config.values())
         note = "Only the index is at hand: its total may hold towers that a step of text does not read."
-        return recipe, Held(headers.source, (("all tensors", total, headers.total),), 0.0, (note,))
+        return recipe, HeaderBytes(headers.source, (("all tensors", total, headers.total),), 0.0, (note,))
     found, towers = _sort(headers.tensors, shape)
     ratios = {p: found[p] / by_config[p] for p in _PARTS if by_config[p] and found[p]}
     notes = [f"The files hold no {p}, which the config has." for p in _PARTS if by_config[p] and not found[p]] + [
@@ -156,7 +156,7 @@ def recipe_of(config: ModelConfig, headers: Headers) -> tuple[Recipe, Held]:
             modules[tensor] = tuple((_scaled(form, tensor, ratio), n) for form, n in mixed)
     parts = tuple((p, by_config[p], found[p]) for p in _PARTS)
     merged = dataclasses.replace(recipe, modules={**recipe.modules, **modules})
-    return merged, Held(headers.source, parts, towers, tuple(notes))
+    return merged, HeaderBytes(headers.source, parts, towers, tuple(notes))
 
 
 def _scaled(form: Format, t: Tensor, ratio: float) -> Format:
