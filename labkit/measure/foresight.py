@@ -23,7 +23,7 @@ from labkit.measure.results import Arm as Loaded
 from labkit.measure.results import Result, cost, count
 from labkit.params import Params
 from labkit.roofline import floors, predictions
-from labkit.roofline import speculation as law
+from labkit.roofline import speculation as formulas
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def _by_expectation(arms, arm: Arm, seen, model: str, context: int):
             return None
         c = cost(base, seen[plain.name])
         why = f"a = 1: every round costs the c = {c.value:.2f} of {before.name} and yields one token"
-        return law.fallback_tpot(seen[plain.name].tpot, c), None, False, why
+        return formulas.fallback_tpot(seen[plain.name].tpot, c), None, False, why
     if before is None or (base is None and spec is None):
         step = machine.account(arm.config, context=context, model=model).evidence()
         bandwidth = machine.bandwidth("this", arm.config.threads or 1)
@@ -146,7 +146,7 @@ def _by_expectation(arms, arm: Arm, seen, model: str, context: int):
         steps = spec.steps if spec.steps is not None else spec.draft_tokens - 1
         whole = machine.round_bytes(before.config, context=context, steps=steps, tokens=spec.draft_tokens, model=model)
         c = whole / plain_step
-        ends = [law.predicted_tpot(base.tpot, count(a, "1", f"{a} tokens a round"), c) for a in (steps + 1, 1)]
+        ends = [formulas.predicted_tpot(base.tpot, count(a, "1", f"{a} tokens a round"), c) for a in (steps + 1, 1)]
         why = f"c = {c.value:.2f} by bytes; {steps + 1} tokens a round if every draft is right, 1 if none is"
         return *ends, False, why
     step = machine.account(arm.config, context=context, model=model).evidence()

@@ -14,7 +14,7 @@ from labkit.measure.results import Arm, Result, cost, count, speedup
 from labkit.notebook.experiment import Experiment, accepted, present, waiting
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
-from labkit.roofline import speculation as law
+from labkit.roofline import speculation as formulas
 
 COMPLAINTS = "complaints in the broken engine's log"
 _COMPLAINT = re.compile(r"\b(error|warning|traceback|critical)\b", re.IGNORECASE)
@@ -84,7 +84,7 @@ class Fallback(Experiment):
             lines.append((f"{self.reported_on}: speed", speed, "baseline there: 37.8 tok/s (GSM8K)"))
         tpot, c = self.reported(plain), self.reported(healthy, "verify_cost_ratio")
         if tpot and c:
-            there = 1 / law.fallback_tpot(tpot, c)
+            there = 1 / formulas.fallback_tpot(tpot, c)
             lines.append(("speed that c predicts there", there, "from the synthetic load's c and TPOT: another load"))
         pair = present(results, self.names[:2])
         if len(pair) == 2:
@@ -93,7 +93,7 @@ class Fallback(Experiment):
                 ("c of a healthy round", c, ""),
                 (
                     "TPOT predicted at a = 1",
-                    law.fallback_tpot(pair[0].tpot, c),
+                    formulas.fallback_tpot(pair[0].tpot, c),
                     "every round costs c and yields one token",
                 ),
             ]
@@ -105,7 +105,7 @@ class Fallback(Experiment):
         if said is not None:
             return said.best
         pair = present(results, self.names[:2])
-        return law.fallback_tpot(pair[0].tpot, cost(pair[1], pair[0])) if len(pair) == 2 else None
+        return formulas.fallback_tpot(pair[0].tpot, cost(pair[1], pair[0])) if len(pair) == 2 else None
 
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
         found = present(results, self.names)
