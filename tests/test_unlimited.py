@@ -13,8 +13,10 @@ LOCK = re.compile(r"(lock|busy|mutex|seat)$|^_turn$")
 
 # (file, call): why it may wait for as long as it takes.
 MAY = {
-    ("labkit/pocket/http/run.py", "self._wake.wait()"): "the client waits for its tokens, and ends this by hanging up; "
-    "in close() a timeout stands around it",
+    (
+        "labkit/pocket/http/reply.py",
+        "self._wake.wait()",
+    ): "the client waits for its tokens, and ends this by hanging up; in close() a timeout stands around it",
     ("labkit/pocket/http/queue.py", "self._seat"): "a place in the queue, given up when the client hangs up "
     "(responses.while_connected)",
     (

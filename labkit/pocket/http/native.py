@@ -11,11 +11,11 @@ from starlette.responses import JSONResponse, Response
 
 from labkit.pocket.http import responses, scores
 from labkit.pocket.http.queue import RequestQueue
-from labkit.pocket.http.run import Piece, Run
+from labkit.pocket.http.reply import Piece, Reply
 from labkit.pocket.protocol import Batch
 
 
-def meta_info(run: Run) -> dict[str, Any]:
+def meta_info(run: Reply) -> dict[str, Any]:
     """What SGLang reports of a finished request, and the decoding thread's CPU time.
 
     Times in seconds; cached_tokens is 0: there is no prefix cache.
@@ -44,7 +44,7 @@ def meta_info(run: Run) -> dict[str, Any]:
 class Chunks:
     """Cumulative SSE chunks. Text and ids only ever grow, so their JSON is grown with them instead of made anew."""
 
-    def __init__(self, run: Run, listed: bool):
+    def __init__(self, run: Reply, listed: bool):
         self._run, self._text, self._ids = run, bytearray(), bytearray()
         rid = json.dumps(run.job.rid)
         self._index = b'"index":%d,' % run.job.index if listed else b""
@@ -75,5 +75,5 @@ async def generate(request: Request, queue: RequestQueue, batch: Batch) -> Respo
     return JSONResponse(answers if batch.listed else answers[0])
 
 
-def _answer(run: Run, text: str) -> dict[str, Any]:
+def _answer(run: Reply, text: str) -> dict[str, Any]:
     return {"text": text, "output_ids": run.ids, "meta_info": meta_info(run)}

@@ -13,14 +13,14 @@ from starlette.responses import JSONResponse, Response
 
 from labkit.pocket.http import responses, scores
 from labkit.pocket.http.queue import RequestQueue
-from labkit.pocket.http.run import Piece, Run
+from labkit.pocket.http.reply import Piece, Reply
 from labkit.pocket.protocol import Batch, Job
 
 FINISH = {"stop": "stop", "length": "length", "abort": "abort"}
 
 
 @dataclass(frozen=True)
-class Shape:
+class Form:
     """What differs between the two routes."""
 
     prefix: str
@@ -28,7 +28,7 @@ class Shape:
     part: str  # "object" of a streamed chunk
     chat: bool
 
-    def choice(self, run: Run, text: str) -> dict[str, Any]:
+    def choice(self, run: Reply, text: str) -> dict[str, Any]:
         """A finished choice of a whole answer."""
         job = run.job
         message = {"role": "assistant", "content": text, "reasoning_content": None, "tool_calls": None}
@@ -36,7 +36,7 @@ class Shape:
         made = {"index": job.index, **said, "logprobs": self.logprobs(run, 0, True), **_finish(run)}
         return made | ({"token_ids": run.ids} if job.token_ids else {})
 
-    def logprobs(self, run: Run, start: int, prompt: bool) -> dict[str, Any] | None:
+    def logprobs(self, run: Reply, start: int, prompt: bool) -> dict[str, Any] | None:
         """Of the output tokens from `start` on, after the prompt's where they were asked for."""
         if run.job.scoring is None:
             return None
@@ -46,34 +46,34 @@ class Shape:
         return scores.completion(run, (scores.of_prompt(run) if prompt else []) + scored, 0)
 
 
-COMPLETION = Shape("cmpl", "text_completion", "text_completion", chat=False)
-CHAT = Shape("chatcmpl", "chat.completion", "chat.completion.chunk", chat=True)
+COMPLETION = Form("cmpl", "text_completion", "text_completion", chat=False)
+CHAT = Form("chatcmpl", "chat.completion", "chat.completion.chunk", chat=True)
 
 
-async def complete(request: Request, queue: RequestQueue, batch: Batch, shape: Shape, model: str) -> Response:
+async def complete(request: Request, queue: RequestQueue, batch: Batch, form: Form, model: str) -> Response:
     """Answer one checked request. `model`: the name the server answers under; a request's own name is echoed."""
     first = batch.jobs[0]
-    rid = first.rid or f"{shape.prefix}-{uuid.uuid4().hex}"
+    rid = first.rid or f"{form.prefix}-{uuid.uuid4().hex}"
     batch = replace(batch, jobs=tuple(replace(job, rid=rid, model=job.model or model) for job in batch.jobs))
     if batch.stream:
-        runs: list[Run] = []
+        runs: list[Reply] = []
 
-        def parts(run: Run) -> _Parts:
+        def parts(run: Reply) -> _Parts:
             runs.append(run)
-            return _Parts(run, shape)
+            return _Parts(run, form)
 
-        return responses.Events(queue, batch, parts, lambda: _usage_chunk(runs, shape) if first.usage else b"")
-    finished: list[Run] = []
+        return responses.Events(queue, batch, parts, lambda: _usage_chunk(runs, form) if first.usage else b"")
+    finished: list[Reply] = []
 
-    def choice(run: Run, text: str) -> dict[str, Any]:
+    def choice(run: Reply, text: str) -> dict[str, Any]:
         finished.append(run)
-        return shape.choice(run, text)
+        return form.choice(run, text)
 
     choices = await responses.whole(request, queue, batch, choice)
-    return JSONResponse(_frame(batch.jobs[0], shape.whole) | {"choices": choices, "usage": usage(finished)})
+    return JSONResponse(_frame(batch.jobs[0], form.whole) | {"choices": choices, "usage": usage(finished)})
 
 
-def usage(runs: Iterable[Run]) -> dict[str, Any]:
+def usage(runs: Iterable[Reply]) -> dict[str, Any]:
     """OpenAI's token counts over all choices; a prompt counts once, however many samples it has."""
     runs = list(runs)
     prompts = {id(run.job.prompt): len(run.job.prompt) for run in runs}
@@ -87,17 +87,17 @@ def usage(runs: Iterable[Run]) -> dict[str, Any]:
     }
 
 
-def _finish(run: Run) -> dict[str, Any]:
+def _finish(run: Reply) -> dict[str, Any]:
     return {"finish_reason": FINISH[run.finish["type"]], "matched_stop": run.finish.get("matched")}
 
 
 class _Parts:
     """Streamed chunks: everything but the text is the same each time and is made once."""
 
-    def __init__(self, run: Run, shape: Shape):
-        self._run, self._shape, self._first, self._chat = run, shape, True, shape.chat
+    def __init__(self, run: Reply, form: Form):
+        self._run, self._form, self._first, self._chat = run, form, True, form.chat
         self._ids: list[int] = []  # tokens since the last chunk
-        frame = json.dumps(_frame(run.job, shape.part), separators=(",", ":"))[:-1]
+        frame = json.dumps(_frame(run.job, form.part), separators=(",", ":"))[:-1]
         self._head = f'data: {frame},"choices":[{{"index":{run.job.index},'
 
     def chunk(self, piece: Piece) -> bytes:
@@ -117,15 +117,15 @@ class _Parts:
             said += f',"token_ids":{self._ids}'
         scored = "null"
         if job.scoring is not None:
-            scored = json.dumps(self._shape.logprobs(run, len(run.ids) - len(self._ids), first))
+            scored = json.dumps(self._form.logprobs(run, len(run.ids) - len(self._ids), first))
         self._first, self._ids = False, []
         finish = json.dumps(_finish(run))[1:-1] if piece.last else '"finish_reason":null,"matched_stop":null'
         counts = json.dumps(usage([run])) if job.running_usage else "null"
         return f'{self._head}{said},"logprobs":{scored},{finish}}}],"usage":{counts}}}\n\n'.encode()
 
 
-def _usage_chunk(runs: list[Run], shape: Shape) -> bytes:
-    document = _frame(runs[0].job, shape.part) | {"choices": [], "usage": usage(runs)}
+def _usage_chunk(runs: list[Reply], form: Form) -> bytes:
+    document = _frame(runs[0].job, form.part) | {"choices": [], "usage": usage(runs)}
     return f"data: {json.dumps(document)}\n\n".encode()
 
 

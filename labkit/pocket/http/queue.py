@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from labkit.pocket.http.grammar import Constraint
 from labkit.pocket.http.metrics import Metrics
-from labkit.pocket.http.run import Run
+from labkit.pocket.http.reply import Reply
 from labkit.pocket.protocol import Batch, Job
 from labkit.pocket.tokenizer import Tokenizer
 
@@ -45,7 +45,7 @@ class RequestQueue:
     def __init__(self, engine, tokenizer: Tokenizer, model: str, *, seed: int, longest: int, pace: float):
         self.engine, self.tokenizer, self.longest, self.pace = engine, tokenizer, longest, pace
         self.metrics = Metrics(model)
-        self.running: Run | None = None
+        self.running: Reply | None = None
         self.closed = False
         self._turns: list[Turn] = []  # waiting and running
         self._seated = 0
@@ -92,14 +92,14 @@ class RequestQueue:
 
     @asynccontextmanager
     async def run(self, turn: Turn, job: Job):
-        """Run one of the turn's jobs, and free the engine whatever happens to the client. -> Run"""
+        """Run one of the turn's jobs, and free the engine whatever happens to the client. -> Reply"""
         restrict = Constraint(job.grammar, self.tokenizer) if job.grammar else None
         generation = self.engine.start(job.prompt, job.sampling, job.scoring, restrict)
         if turn.aborted or self.closed:
             generation.cancel()
         # Nobody sees the pieces of an unstreamed answer; only stop strings need a look on the way.
         pace = math.inf if not (job.stream or job.stops) else 0.0 if job.every_step else self.pace
-        run = Run(generation, job, self.tokenizer, turn.arrived, self._ends(job), pace)
+        run = Reply(generation, job, self.tokenizer, turn.arrived, self._ends(job), pace)
         self.running = run
         try:
             yield run
@@ -138,7 +138,7 @@ class RequestQueue:
             self.running.generation.cancel()
 
 
-def _report(run: Run) -> None:
+def _report(run: Reply) -> None:
     stats, tokens = run.generation.stats, len(run.ids)
     finish = run.finish["type"] if run.finish else "client gone"
     parts = [f"request {run.job.rid or '-'}: prompt {len(run.job.prompt)}, output {tokens}, finish {finish}"]

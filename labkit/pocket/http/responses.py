@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from labkit.errors import BadInput
 from labkit.pocket.http.queue import Closed, Full, RequestQueue
-from labkit.pocket.http.run import Run
+from labkit.pocket.http.reply import Reply
 from labkit.pocket.protocol import Batch
 
 DONE = b"data: [DONE]\n\n"
@@ -92,7 +92,7 @@ async def while_connected(receive: Callable[[], Awaitable[dict]], work: Awaitabl
         watcher.cancel()
 
 
-async def whole(request: Request, queue: RequestQueue, batch: Batch, shape: Callable[[Run, str], Any]) -> list[Any]:
+async def whole(request: Request, queue: RequestQueue, batch: Batch, shape: Callable[[Reply, str], Any]) -> list[Any]:
     """`shape(run, text)` of each of the batch's jobs, one after another."""
 
     async def work() -> list[Any]:
@@ -119,7 +119,7 @@ class Events(Response):
     media_type = "text/event-stream"
 
     def __init__(
-        self, queue: RequestQueue, batch: Batch, shape: Callable[[Run], Any], end: Callable[[], bytes] = bytes
+        self, queue: RequestQueue, batch: Batch, shape: Callable[[Reply], Any], end: Callable[[], bytes] = bytes
     ):
         self._queue, self._batch, self._shape, self._end = queue, batch, shape, end
         super().__init__(headers={"cache-control": "no-cache"})

@@ -3,12 +3,12 @@
 from typing import Any
 
 from labkit.pocket.engine import Score
-from labkit.pocket.http.run import Run
+from labkit.pocket.http.reply import Reply
 
 Scored = list[tuple[int, Score | None]]  # a token and its score; None for the first of a text, which has no past
 
 
-def of_prompt(run: Run) -> Scored:
+def of_prompt(run: Reply) -> Scored:
     """The prompt's tokens from scoring.start on."""
     prompt, start = run.job.prompt, run.job.scoring.start
     known = run.ids or run.finish and run.finish["type"] == "length"  # not before the prompt has passed
@@ -18,13 +18,13 @@ def of_prompt(run: Run) -> Scored:
     return first + list(zip(prompt[max(start, 1) :], run.generation.prompt_scores(), strict=True))
 
 
-def of_output(run: Run, start: int = 0, end: int | None = None) -> Scored:
+def of_output(run: Reply, start: int = 0, end: int | None = None) -> Scored:
     """Output tokens start .. end - 1 of those that the client was told of."""
     end = len(run.ids) if end is None else end
     return list(zip(run.ids[start:end], run.generation.scores(start, end), strict=True))
 
 
-def sglang(run: Run) -> dict[str, Any]:
+def sglang(run: Reply) -> dict[str, Any]:
     """meta_info's lists: [log-probability, id, text or null] of each token, and lists of the same for the likeliest."""
     if run.job.scoring is None:
         return {}
@@ -37,12 +37,12 @@ def sglang(run: Run) -> dict[str, Any]:
     return out
 
 
-def _entries(run: Run):
+def _entries(run: Reply):
     text = run.token_text if run.job.text_scores else lambda token: None
     return lambda token, logprob: [logprob, token, text(token)]
 
 
-def completion(run: Run, scored: Scored, offset: int) -> dict[str, Any]:
+def completion(run: Reply, scored: Scored, offset: int) -> dict[str, Any]:
     """OpenAI's four lists of /v1/completions; `offset`: characters of text before the first token."""
     tokens = [run.token_text(token) for token, _ in scored]
     offsets = []
@@ -57,14 +57,14 @@ def completion(run: Run, scored: Scored, offset: int) -> dict[str, Any]:
     }
 
 
-def _named(run: Run, score: Score) -> dict[str, float]:
+def _named(run: Reply, score: Score) -> dict[str, float]:
     out: dict[str, float] = {}
     for token, logprob in score.top:
         out.setdefault(run.token_text(token), logprob)  # of two tokens that read the same the likelier one stays
     return out
 
 
-def chat(run: Run, scored: Scored) -> dict[str, Any]:
+def chat(run: Reply, scored: Scored) -> dict[str, Any]:
     """OpenAI's list of /v1/chat/completions."""
 
     def entry(token: int, logprob: float) -> dict[str, Any]:

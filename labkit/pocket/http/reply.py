@@ -22,7 +22,7 @@ class Piece(NamedTuple):
     last: bool
 
 
-class Run:
+class Reply:
     """Follows a Generation without ever blocking the event loop or the engine.
 
     The engine's thread writes tokens into a ring and makes a file descriptor readable; the loop wakes, and `next` takes

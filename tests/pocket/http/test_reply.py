@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from labkit.pocket.engine import Sampling
-from labkit.pocket.http import run as run_module
+from labkit.pocket.http import reply as reply_module
 from labkit.pocket.http.queue import Closed, RequestQueue
-from labkit.pocket.http.run import Run
+from labkit.pocket.http.reply import Reply
 from labkit.pocket.protocol import Batch, Job
 from labkit.pocket.tokenizer import Tokenizer
 
@@ -57,12 +57,12 @@ def tokenizer(folder):
 
 
 def run(tokenizer, script, pace=0.0, **job):
-    """Run the coroutine function `script(generation, run)` with a fresh Run."""
+    """Run the coroutine function `script(generation, run)` with a fresh Reply."""
 
     async def main():
         generation = Scripted()
         sampling = Sampling(max_new_tokens=50)
-        made = Run(generation, Job(prompt=[1, 2], sampling=sampling, **job), tokenizer, 0.0, frozenset({1}), pace)
+        made = Reply(generation, Job(prompt=[1, 2], sampling=sampling, **job), tokenizer, 0.0, frozenset({1}), pace)
         try:
             return await script(generation, made)
         finally:
@@ -211,7 +211,7 @@ class Stuck(Scripted):
 
 
 def test_a_decode_loop_that_does_not_come_back_ends_the_service_in_words(tokenizer, monkeypatch, caplog):
-    monkeypatch.setattr(run_module, "CLOSE_S", 1)
+    monkeypatch.setattr(reply_module, "CLOSE_S", 1)
     stuck = Stuck()
     batch = Batch((Job(prompt=[1, 2], sampling=Sampling(max_new_tokens=50)),))
 
