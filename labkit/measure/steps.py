@@ -19,7 +19,7 @@ from labkit.measure.prompts import prompts_of
 from labkit.params import Params
 from labkit.pocket import pieces
 from labkit.pocket.engine import Engine, Sampling
-from labkit.pocket.loader import ModelConfig
+from labkit.pocket.loader import PocketConfig
 from labkit.pocket.options import Options
 from labkit.pocket.tokenizer import Tokenizer
 from labkit.roofline.cost import Component, added, experts_s, pass_s
@@ -35,7 +35,7 @@ class Model:
     distinct experts of a layer}, counted on a text (Engine.text_experts)."""
 
     rates: probes.Rates
-    config: ModelConfig
+    config: PocketConfig
     options: Options
     experts: Mapping[int, float]
 
