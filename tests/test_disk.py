@@ -163,4 +163,6 @@ def test_a_command_whose_output_does_not_fit():
         argv = [sys.executable, "-c", "import sys; from labkit.cli import main; sys.exit(main(['catalog']))"]
         done = subprocess.run(argv, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
     assert done.returncode == 1
-    assert done.stderr.count("\n") == 1 and done.stderr.startswith("labkit catalog: output: No space left")
+    assert (
+        done.stderr.count("\n") == 1 and done.stderr.startswith("labkit catalog: ") and "No space left" in done.stderr
+    )

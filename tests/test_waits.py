@@ -59,7 +59,7 @@ def test_a_program_that_never_ends_is_ended_with_all_that_it_started(tmp_path):
     """The child of a compiler holds its output open: whoever kills the compiler alone goes on waiting."""
     script = f"sleep 1000 & echo $! > {tmp_path}/kid; wait"
     began = time.monotonic()
-    with pytest.raises(waits.TookTooLong, match="^waited 1 s for the compiler to end.*: it was ended$"):
+    with pytest.raises(waits.TookTooLong, match=r"\b1 s\b.*the compiler"):
         waits.run(["sh", "-c", script], what="the compiler", timeout_s=1.0)
     assert time.monotonic() - began < SOON_S and gone(int((tmp_path / "kid").read_text()))
 
@@ -95,7 +95,7 @@ def endless_compiler(tmp_path, monkeypatch):
 def test_kernels_are_not_waited_for_without_end(tmp_path, endless_compiler):
     cache = tmp_path / "cache"
     cache.mkdir(mode=0o700)
-    with pytest.raises(LabError, match="waited 1 s for the compiler of one"):
+    with pytest.raises(LabError, match=r"\b1 s\b.*compiler of one"):
         build.compile_units(build.find_compiler(), {"one": ["-O3"], "two": ["-O3"]}, cache)
     assert not list(cache.iterdir())  # nothing half-made is left
     assert all(gone(int(kid)) for kid in endless_compiler.read_text().split())
@@ -146,7 +146,7 @@ def test_a_lock_that_a_thread_keeps_is_given_up():
     thread = threading.Thread(target=keep)
     thread.start()
     held.wait(SOON_S)
-    with pytest.raises(waits.TookTooLong, match="^waited 0.2 s for its turn"), waits.holding(lock, "its turn", 0.2):
+    with pytest.raises(waits.TookTooLong, match=r"\b0.2 s\b.*its turn"), waits.holding(lock, "its turn", 0.2):
         pass
     with pytest.raises(waits.TookTooLong, match="the thread"):
         waits.join([thread], "the thread", 0.2)
@@ -183,11 +183,11 @@ def test_a_pipe_whose_other_side_stopped_is_given_up():
     out, into = os.pipe()
     try:
         os.write(into, b"half a li")
-        with pytest.raises(waits.TookTooLong, match="^waited 0.3 s for a line"):
+        with pytest.raises(waits.TookTooLong, match=r"\b0.3 s\b.*a line"):
             waits.read_line(out, "a line", 0.3)
         os.write(into, b"ne\nnext\n")
         assert waits.read_line(out, "a line", 5) == b"ne\n"  # and nothing beyond it
-        with pytest.raises(waits.TookTooLong, match="^waited 0.3 s for a reader"):
+        with pytest.raises(waits.TookTooLong, match=r"\b0.3 s\b.*a reader"):
             waits.write(into, bytes(1 << 20), "a reader", 0.3)
     finally:
         os.close(out)
@@ -262,7 +262,7 @@ def header_of_many_lines(connection, stop):
 def test_a_server_that_never_gives_a_whole_answer_is_not_waited_for(answer):
     with server(answer) as url:
         began = time.monotonic()
-        with pytest.raises(asking.Unreachable, match="no whole answer within 1 s"):
+        with pytest.raises(asking.Unreachable, match=r"\b1 s\b"):
             asking.get_json(url, "/server_info", timeout_s=1.0)
         assert time.monotonic() - began < SOON_S
 
@@ -291,7 +291,7 @@ def test_a_kernel_that_never_comes_up_is_not_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(batch, "KERNEL_START_S", 2)
     notebook = Path(waits.__file__).parents[1] / "notebooks" / "01_bytes.ipynb"
     outcome = batch.execute(notebook, tmp_path / "out.ipynb", {}, 60, 0)
-    assert outcome.status == "dead" and outcome.error.startswith("waited 2 s for the kernel to come up")
+    assert outcome.status == "dead" and "2 s" in outcome.error and "kernel" in outcome.error
     assert not [c for c in psutil.Process().children() if "sleep 1000" in " ".join(c.cmdline())]
 
 
@@ -306,7 +306,7 @@ def test_a_stopped_server_process_is_not_waited_for():
     try:
         url = f"http://127.0.0.1:{int(child.stdout.readline())}"
         child.send_signal(signal.SIGSTOP)
-        with pytest.raises(asking.Unreachable, match="no whole answer within 1 s"):
+        with pytest.raises(asking.Unreachable, match=r"\b1 s\b"):
             asking.get_json(url, "/health", timeout_s=1.0)
     finally:
         child.kill()

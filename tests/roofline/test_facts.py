@@ -76,7 +76,7 @@ def test_a_wrong_number_is_seen():
 
 def test_a_number_without_a_formula_is_an_error(monkeypatch):
     monkeypatch.setattr(module, "account_facts", lambda: [("invented", spec(1, "1", "c"))])
-    with pytest.raises(LabError, match="^published numbers and formulas that do not meet: KDA.*, invented, "):
+    with pytest.raises(LabError, match="KDA.*, invented, "):
         facts()
 
 
