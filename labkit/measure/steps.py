@@ -193,7 +193,7 @@ def of(options: Options, prompt: tuple[int, ...]) -> Model:
     """The cost model of an engine with these options: rates as probed or kept, experts counted on `prompt` and its
     answer, or as kept. Raises LabError where the engine cannot run here (no compiler, weights that are not there)."""
     rates = probes.of(options)
-    config = ModelConfig.from_json(Path(options.model_path) / "config.json")
+    config = PocketConfig.from_json(Path(options.model_path) / "config.json")
     return Model(rates, config, replace(options, dense_dtype=rates.dense), _experts(options, prompt))
 
 

@@ -292,7 +292,7 @@ class Mtp(Experiment):
         return [a for a in self.sweep() if a.before and _draft_of(a).topk in (1, None)]
 
     def predicted_speedup(self, r: Result, results: Mapping[str, Result]) -> Evidence:
-        """S = a / c with the measured a and a predicted c (by both roofs, else by bytes): what that formula says before any
+        """S = a / c with the measured a and a predicted c (by both roofs, else by bytes): what it says before any
         time is known."""
         c = self.roof_cost(r.arm, results) or self.byte_cost(r.arm.config.speculative, results)
         return law.speedup(r.accept, c)
