@@ -45,4 +45,4 @@ def test_refused(make, given, over, says):
 def test_the_command_line_says_it_in_one_line(capsys):
     assert main(["run", "01_bytes", "-p", "repeats", "99"]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert line.startswith("labkit run: repeats: got 99;") and "01_bytes: context, " in line
+    assert line.startswith("labkit run: repeats: got 99;") and "01_bytes: " in line and "context, " in line
