@@ -9,6 +9,8 @@ _QUOTED = r"""(["'])((?:(?!\2).)+)\2"""
 # "--api-key", "X" of a printed list, and hf_token: "X", which a scrubbed log line has no need to know.
 _LISTED = re.compile(r"""(--(?:\w+-)*(?:api-key|token|secret|password)["']\s*,\s*)""" + _QUOTED)
 _TOKEN = re.compile(r"""(\b(?:hf|auth|access|refresh)_token["']?\s*[=:]\s*)""" + _QUOTED, re.IGNORECASE)
+# HF_TOKEN=X of a command line such as `docker run -e HF_TOKEN=X`
+_ASSIGNED = re.compile(r"\b((?:[A-Z0-9]+_)*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)=)([^\s\"']+)")
 _USER = re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/@\"']+@", re.IGNORECASE)
 
 
@@ -16,6 +18,7 @@ def hide_text(text: str) -> str:
     """Text without the values of --api-key, Bearer and key-like names, and without names and passwords in addresses."""
     for listed in (_LISTED, _TOKEN):
         text = listed.sub(rf"\1\2{HIDDEN}\2", text)
+    text = _ASSIGNED.sub(rf"\1{HIDDEN}", text)
     return _USER.sub(rf"\1{HIDDEN}@", scrub(text))
 
 

@@ -181,6 +181,8 @@ PLACES = [
     {"header": f"Authorization: Bearer {SECRET}"},
     {"url": f"http://user:{SECRET}@spark:30000"},
     {"assigned": f"api_key='{SECRET}'"},
+    {"prefix": f"docker run -e HF_TOKEN={SECRET} image"},
+    {"words": ["docker", "run", "-e", f"HF_TOKEN={SECRET}"]},
 ]
 
 
