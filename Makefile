@@ -1,6 +1,6 @@
 # make run   set up .venv, then walk the ladder on the pocket engine: predict, measure, report into outputs/; two minutes
 # make test  everything CI checks, with reduced counts;  make test-full  every count
-# make lab   JupyterLab on the notebooks
+# make lab   JupyterLab on working copies of the notebooks (work/): saving leaves the sources as they are
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -32,4 +32,4 @@ test-full: .venv/test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not gpu"
 
 lab: .venv/base
-	$(BIN)/jupyter lab $$([ "$$(id -u)" = 0 ] && echo --allow-root) notebooks
+	$(BIN)/labkit lab

@@ -4,6 +4,10 @@
 class LabError(Exception):
     """A failure with a message meant for people; the command line prints it without a traceback and exits with 1."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows below a cell in place of a traceback: the one line, in red."""
+        return [f"\x1b[31m{type(self).__name__}: {self}\x1b[0m"]
+
 
 class BadInput(LabError):
     """A field got a value that is not accepted. The command line exits with 2; a server answers 400."""

@@ -50,6 +50,7 @@ function render({model, el}) {
       const {plot, caption} = frames[i];
       const copy = labkitFit(one, el.clientWidth || 900);
       const alt = (copy.layout.meta && copy.layout.meta.alt) || "figure";
+      plot.style.height = `${copy.layout.height || 400}px`;  // a resize reads it from the page
       await library.react(plot, copy.data, copy.layout, CONFIG);
       frames[i].drawn = text;
       plot.setAttribute("aria-label", alt);
@@ -57,9 +58,13 @@ function render({model, el}) {
     }
   };
   const again = () => { queue = queue.then(draw).catch(e => { el.dataset.error = String(e); }); };
+  let wide = 0;
   const watch = new ResizeObserver(() => {
     const library = window.labkitPlotly;
-    if (library && el.clientWidth > 0) frames.filter(f => f.drawn).forEach(f => library.Plots.resize(f.plot));
+    if (!library || el.clientWidth === 0 || el.clientWidth === wide) return;
+    wide = el.clientWidth;
+    frames.filter(f => f.drawn).forEach(f => { library.Plots.resize(f.plot); f.drawn = ""; });
+    again();  // texts are broken into lines for the new width
   });
   watch.observe(el);
   model.on("change:figures", again);

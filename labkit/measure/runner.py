@@ -59,6 +59,7 @@ class Runner:
     kept: dict[str, Result] = field(default_factory=dict)
     fresh: dict[str, list[dict]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    on_chunk: Callable[[float, int], None] | None = None  # told of each event of a stream, between two of them
     _new: list[tuple[Arm, str]] = field(default_factory=list)
     _started: dict[str, tuple[dict, float | None]] = field(default_factory=dict)  # by configuration: info, seconds
 
@@ -219,6 +220,7 @@ class Runner:
                 first_repeat=block.first,
                 done=frozenset(done),
                 stamp=stamp,
+                on_chunk=self.on_chunk,
             ):
                 self._alive(row, block.arms, engines)
                 if row["repeat"] < 0:

@@ -113,6 +113,18 @@ class Experiment:
         """The settings of this notebook on this engine."""
         return self.settings
 
+    def offer(self, name: str, value: str) -> None:
+        """One more choice of a menu."""
+        self.settings = tuple(
+            replace(s, choices=(*s.choices, value)) if s.name == name and value not in s.choices else s
+            for s in self.settings
+        )
+
+    def changed(self, arm: ladder.Arm) -> list[str]:
+        """Fields of the engine's configuration that an arm sets otherwise than the engine section."""
+        mine, section = arm.config.given(), self.params.engine.given()
+        return [n for n in {**mine, **section} if mine.get(n) != section.get(n)]
+
     def _offered(self, values: Mapping[str, object]) -> tuple[Setting, ...]:
         """Settings with the ranges widened to what the parameters say: a file:PATH load is no choice of the menu, and
         an empty output length has no slider."""

@@ -103,6 +103,13 @@ class Panel:
             (f"{r.name}, {r.age}", r.tpot, "plain" if r.accept is None else f"a = {r.accept.value:.2f}") for r in kept
         ]
 
+    def rebuild(self, engine: dict) -> None:
+        """The same experiment at the same settings on another engine section. Raises BadInput; then all stays."""
+        old = self.experiment
+        made = type(old)(**{**old.given, **old.values, "engine": engine, "guess": None})
+        made.settings, made.guessed = old.settings, old.guessed
+        self.experiment = made
+
     def key(self) -> str:
         """What a guess is about: the arms that Run measures at the present settings."""
         return json.dumps([a.setting for a in self.arms()])
@@ -183,7 +190,7 @@ class Panel:
         from IPython.display import display
 
         if self.live:
-            display(self.front().part("summary"))
+            self._cell("summary")
             return
         # Not printed: `labkit run` streams what is printed, and shows the summary itself at the end.
         display({"text/plain": self.summary_text()}, raw=True)
@@ -242,6 +249,7 @@ class Panel:
 
         if self.live:
             display(self.front().part(which))
+            self.front().kept.place(which)
             return
         for data, metadata in self.static(which):
             display(data, metadata=metadata, raw=True)

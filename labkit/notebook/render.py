@@ -22,6 +22,24 @@ STYLE = (
     "[role=alert].labkit-alert{border-left:4px solid #cf222e;color:#cf222e;padding:.2em 0 .2em .8em;max-height:15em;"
     "overflow:auto;font-size:13px;white-space:pre-wrap}[data-jp-theme-light='false'] [role=alert].labkit-alert{"
     "color:#ff7b72}"
+    # A widget without its kernel: the plain copy below it says it all.
+    ".jp-OutputArea-child [data-mime-type='application/vnd.jupyter.widget-view+json']:not(:has(*)){display:none}"
+    ".labkit-badge{border-radius:8px;padding:1px 8px;font-size:12px;color:#fff;background:#1a7f37}"
+    ".labkit-badge.labkit-noisy{background:#bc4c00}"
+    # Whatever lies around the knobs must not clip them, or they cannot stay in view.
+    ".jp-OutputArea-output:has(.labkit-run),.jp-OutputArea-child:has(.labkit-run),.jp-OutputArea:has(.labkit-run),"
+    ".jp-Cell-outputWrapper:has(.labkit-run),.jp-Cell:has(.labkit-run),.labkit-run,.labkit-live,.labkit-desk"
+    "{overflow:visible!important}.jp-Cell:has(.labkit-run){contain:none!important;content-visibility:visible!important}"
+    ".labkit-live:has(.labkit-run){container-type:inline-size}"
+    ".labkit-desk{display:grid!important;grid-template-columns:330px minmax(0,1fr);gap:16px;width:100%;"
+    "align-items:start}"
+    ".labkit-knobs{position:sticky!important;top:0;z-index:4;max-height:calc(100vh - 90px);overflow:auto!important;"
+    "background:var(--jp-layout-color0,transparent)}"
+    ".labkit-knobs>*{flex-shrink:0}.labkit-knobs .widget-html-content{line-height:1.4}"
+    ".labkit-knobs .widget-inline-hbox,.labkit-knobs .jupyter-widget-inline-hbox{width:100%!important;max-width:340px}"
+    "@container (max-width:760px){.labkit-desk{grid-template-columns:minmax(0,1fr)}"
+    ".labkit-knobs{max-height:44vh;border-bottom:1px solid var(--jp-border-color1,#ccc)}"
+    ".labkit-sliders{display:grid!important;grid-template-columns:repeat(auto-fill,minmax(270px,1fr))}}"
     ".labkit-note{opacity:.8;max-width:52rem;line-height:1.4}.labkit-log{max-height:15em;overflow:auto;font-size:12px}</style>"
 )
 

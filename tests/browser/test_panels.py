@@ -150,10 +150,12 @@ def tables(page):
 
 
 def written(page, suffix=".yaml"):
-    def line():
-        return [n for n in page.notes() if n.startswith("written:") and n.endswith(suffix)]
+    """The path of the newest file, once its link has been tried."""
 
-    return page.until(line, note="a file")[0].removeprefix("written: ")
+    def line():
+        return [n for n in page.notes() if n.startswith("written:") and suffix in n and "it opens" in n]
+
+    return page.until(line, note="a file")[0].split()[1]
 
 
 def test_a_crashed_engine_shows_its_log_and_the_notebook_goes_on(open_notebook, lab):
@@ -316,6 +318,84 @@ def same_again(lab, saved):
 
 def answers(run, arm):
     return {(r["prompt_sha256"], r["text_sha256"], r["output_tokens"]) for r in run.arm(arm) if r["repeat"] >= 0}
+
+
+def explore(page, settings):
+    """Queue each of these (load, draft steps), run them all, and return the names that the table of settings has."""
+    menu = page.tab.locator(".widget-dropdown", has_text="load").locator("select").first
+    steps = page.slider("draft steps")
+    for load, number in settings:
+        menu.select_option(label=load)
+        steps.focus()
+        page.tab.keyboard.press("Home")
+        for _ in range(number - 1):
+            page.tab.keyboard.press("ArrowRight")
+        page.until(lambda n=number: page.tab.locator(".widget-readout", has_text=re.compile(f"^{n}$")).count())
+        page.press("Queue these settings")
+        page.tab.wait_for_timeout(300)
+    page.press("Run")
+    page.until(lambda: any(n.startswith(("done in", "failed")) for n in page.notes()), timeout_s=900, note="the run")
+    return known(page)
+
+
+def known(page):
+    """(name, load) of the drafting settings in the table."""
+    page.tab.evaluate("() => document.querySelector('.labkit-explored').scrollIntoView()")
+    rows = ".labkit-explored table.dataTable tbody tr"
+    page.until(lambda: page.tab.locator(rows).count(), note="the table of settings")
+    cells = page.tab.locator(rows).evaluate_all("all => all.map(r => [...r.cells].map(c => c.innerText))")
+    return {tuple(r[:2]) for r in cells if r[0].startswith("mtp")}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        [("repetitive", 1), ("code", 2)],
+        pytest.param(
+            [(w, n) for w in ("word-problems", "word-problems-sampled", "repetitive", "code") for n in range(1, 6)],
+            marks=[pytest.mark.slow, pytest.mark.timeout(1500)],
+        ),
+    ],
+    ids=["two", "twenty"],
+)
+def test_no_explored_setting_is_lost_and_a_saved_notebook_shows_everything_without_a_kernel(
+    open_notebook, lab, settings
+):
+    page = open_notebook("05_mtp")
+    assert page.run_all(120) == []
+    page.press("Skip the guess")
+    page.until(lambda: not page.locked("Run"), note="the skipped guess")
+    found = explore(page, settings)
+    wanted = {(f"mtp {n}/1/{n + 1}", load) for load, n in settings}
+    assert wanted <= found
+    # One comparison at a time: no number of another minute takes part in what is compared.
+    compared = page.tab.locator(".labkit-table").first.inner_text()
+    load, steps = settings[-1]
+    assert not any(f"mtp {n}/1/{n + 1}" in compared for _, n in settings if n != steps)
+
+    page.command("docmanager:save")
+    path = lab.root / "notebooks" / "05_mtp.ipynb"
+
+    def kept():
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        return [o.get("data", {}) for c in cells if c["cell_type"] == "code" for o in c["outputs"]]
+
+    page.until(lambda: sum("image/png" in d for d in kept()) >= 6, note="the pictures in the file")
+    said = " ".join("".join(d.get("text/html", "")) for d in kept())
+    assert f"mtp {steps}/1/{steps + 1}" in said and "● measured" in said
+
+    page.shut_down()
+    page.settle()
+    page.tab.reload()
+    pictures = (
+        "() => [...document.querySelectorAll('.jp-OutputArea-output img')].filter(i => i.clientHeight > 50).length"
+    )
+
+    def seen():
+        page.command("notebook:move-cursor-down")
+        return page.tab.evaluate(pictures)
+
+    page.until(seen, timeout_s=90, note="the pictures without a kernel")
 
 
 @pytest.mark.slow

@@ -161,13 +161,13 @@ def test_sliders_have_tooltips_ranges_and_say_what_a_move_costs(quick, pool):
 def test_queued_settings_run_before_the_present_ones_and_all_are_kept(quick, pool):
     front = front_of(Baseline(**quick), pool)
     front._enqueue()
+    assert "output tokens 16" in front.queue.items[0][0]
     front.controls["output_tokens"].value = 32
     queue, run = front.forecast.value.split("<br>")  # both say how long they will take
     assert "Queue: about" in queue and "for 1 request (" in queue and "Run: about" in run
-    assert "output tokens 16" in front.queued.value
     front._start()
     finish(front)
-    assert front.doing.value.count("done in") == 1 and front.queued.value == ""
+    assert front.doing.value.count("done in") == 1 and front.queue.items == []
     assert front.panel.results["baseline"].arm.params.output_tokens == 32
     assert front.doing.value  # of these settings
     front.controls["output_tokens"].value = 48
@@ -208,7 +208,8 @@ def test_the_note_names_each_engine_that_has_to_start_once(quick, pool):
 
 def test_a_run_says_what_it_found_and_the_block_of_text_follows(quick, pool):
     front = front_of(Baseline(**quick), pool)
-    assert "press Run" in front.part("summary").value and front.bar.layout.display == "none"
+    front.part("summary")
+    assert "press Run" in front.block.value and front.bar.layout.display == "none"
     front._start()
     finish(front)
     assert "TPOT baseline" in front.doing.value and "[" not in front.doing.value  # one repeat gives no interval
@@ -272,3 +273,148 @@ def test_settings_moved_during_a_run_wait_for_its_end_and_then_show_what_is_kept
     assert front.panel.results["baseline"].arm.params.output_tokens == 16 and "Stored results shown" in front.note.value
     assert {r["output_tokens"] for r in front.panel.results["baseline"].used} == {16}
     assert not front.run_button.disabled and not front.save_button.disabled
+
+
+def test_no_setting_is_forgotten_and_each_can_be_named_and_taken_away(quick, pool):
+    import pandas as pd
+
+    from labkit.params import load_params
+
+    front = front_of(Mtp(**{**quick, "repeats": 3}, steps=1, longest=1), pool)
+    for steps, load in ((1, "word-problems"), (2, "word-problems"), (2, "repetitive")):
+        front.controls["steps"].value, front.controls["workload"].value = steps, load
+        front._start()
+        finish(front)
+    again = front_of(Mtp(**quick, steps=1, longest=1), pool)  # as on reopening
+    table = again.explored
+    seen = [(e.result.name, e.result.arm.load["workload"]) for e in table.settings]
+    drafting = {("mtp 1/1/2", "word-problems"), ("mtp 2/1/3", "word-problems"), ("mtp 2/1/3", "repetitive")}
+    assert len(seen) == 5 and drafting < set(seen)  # and plain under either load
+    for e in table.settings:
+        if e.cost is not None:
+            assert e.speedup.value == pytest.approx(e.result.accept.value / e.cost.value)
+            assert e.base.name == "plain" and e.base.arm.load == e.result.arm.load
+    at = next(i for i, e in enumerate(table.settings) if e.result.name == "mtp 1/1/2")
+    assert len(table.board.figures) == 4  # the plane, a heat map a load, parallel coordinates
+    table.table.selected_rows = [at]
+    assert len(table.board.figures) == 3
+    table.name.value = "the short one"
+    table._named()
+    assert table.settings[at].name == "the short one" and table.ticked == [table.settings[at]]
+    table._table()
+    (csv,) = front.panel.out_dir.glob("settings-*.csv")
+    frame = pd.read_csv(csv)
+    assert list(frame["name"]) == ["the short one"] and frame["steps"][0] == 1
+    table._params()
+    (saved,) = front.panel.out_dir.glob("setting-*.yaml")
+    reference, mine = load_params(saved).ladder()
+    assert mine.config.digest() == table.settings[at].result.arm.config.digest() and mine.before == "reference"
+    assert reference.config.digest() == table.settings[at].base.arm.config.digest()
+    assert load_params(saved).load() == table.settings[at].result.arm.load
+
+
+def test_a_queue_has_an_order_and_a_way_out_and_the_sliders_show_what_runs(quick, pool):
+    front = front_of(Baseline(**quick), pool)
+    for tokens in (16, 32, 48):
+        front.controls["output_tokens"].value = tokens
+        front._enqueue()
+    front.queue.move(2, -1)
+    front.queue.remove(0)
+    assert [v["output_tokens"] for _, v in front.queue.items] == [48, 32]
+    assert len(front.queue.box.children) == 3 and front.queue.box.children[1].children[0].disabled
+    front.controls["output_tokens"].value = 64
+    ran, measure = [], front._measure
+
+    def note(**how):
+        ran.append((front.controls["output_tokens"].value, front.panel.experiment.values["output_tokens"]))
+        measure(**how)
+
+    front._measure = note
+    front._start()
+    finish(front)
+    assert ran == [(48, 48), (32, 32), (64, 64)] and front.queue.items == []
+
+
+def test_what_is_saved_beside_the_widgets_follows_a_run(quick, pool, monkeypatch):
+    front = front_of(Baseline(**quick), pool)
+    updated = {}
+
+    class Handle:
+        def __init__(self, which):
+            self.which = which
+
+        def update(self, data, **_):
+            updated.setdefault(self.which, []).append(data)
+
+    import IPython.display
+
+    monkeypatch.setattr(IPython.display, "display", lambda *a, **k: Handle(a[0].get("text/plain", "")[:20]))
+    places = {}
+    for which in ("predict", "run", "findings", "summary"):
+        front.kept.place(which)
+        front.kept._handles[which] = [Handle(which) for _ in front.kept._handles[which]]
+        places[which] = len(front.kept._handles[which])
+    assert places["run"] == len(front.panel.figures())
+    front._start()
+    finish(front)
+    assert "● measured" in updated["findings"][-1]["text/html"] and "● measured" in updated["summary"][-1]["text/plain"]
+    assert sum("image/png" in d for d in updated["run"]) == places["run"]
+    assert all("application/vnd.plotly.v1+json" not in d for d in updated["run"])
+
+
+def test_the_engine_s_own_fields_are_knobs_and_a_wrong_one_changes_nothing(quick, pool):
+    front = front_of(Mtp(**quick, steps=1, longest=1), pool)
+    assert "threads" in front.knobs.fields and "speculative" not in front.knobs.fields
+    front.knobs.fields["threads"].value = "2"
+    front.knobs.env.value = "LABKIT_TEST=1"
+    front.knobs.use.click()
+    assert front.alert.value == ""
+    assert all(a.config.threads == 2 and a.config.env == {"LABKIT_TEST": "1"} for a in front.panel.arms())
+    assert [a.name for a in front.panel.arms()] == ["plain", "mtp 1/1/2"]
+    before = front.panel.experiment
+    front.knobs.fields["threads"].value = "banana"
+    front.knobs.use.click()
+    assert 'role="alert"' in front.alert.value and "banana" in front.alert.value
+    assert front.panel.experiment is before
+
+
+def test_own_prompts_are_a_load_like_any_other(quick, pool):
+    front = front_of(Baseline(**quick), pool)
+    front.prompts.text.value = "Count to ten.\n---\nName five rivers."
+    front.prompts.box.children[1].click()
+    load = front.controls["workload"].value
+    assert load.startswith("file:") and front.panel.arms()[0].params.workload == load
+    front._start()
+    finish(front)
+    assert front.alert.value == "" and front.panel.results["baseline"].used
+    assert front.panel.results["baseline"].arm.load["workload"] == load
+
+
+def test_a_notebook_hands_its_engines_over_when_asked_and_not_while_it_measures(quick, pool, tmp_path):
+    import subprocess
+    import sys
+
+    front = front_of(Baseline(**quick), pool)
+    front.panel.runner.pool.ensure([front.panel.arms()[0].config], front.panel.out_dir / "engine")
+    code = "from labkit.notebook.widgets import handover; handover.ask(LIMIT)"
+    ask = [sys.executable, "-c"]
+    front._running = True
+    refused = subprocess.run([*ask, code.replace("LIMIT", "3")], capture_output=True, text=True, timeout=60)
+    assert refused.returncode != 0 and "did not hand over" in refused.stderr and pool.running()
+    front._running = False
+    asked = subprocess.run([*ask, code.replace("LIMIT", "30")], capture_output=True, text=True, timeout=60)
+    assert asked.returncode == 0, asked.stderr
+    assert not pool.running() and "took over" in front.strip.state.value
+
+
+def test_an_error_below_a_cell_is_one_line():
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from labkit.errors import BadInput
+
+    shell, seen = InteractiveShell(), []
+    shell._showtraceback = lambda kind, error, lines: seen.append(lines)
+    shell.push({"BadInput": BadInput})
+    assert not shell.run_cell("raise BadInput('topk', 9, 'a number from 1 to 8')").success
+    (lines,) = seen
+    assert len(lines) == 1 and "topk: got 9; accepted: a number from 1 to 8" in lines[0]

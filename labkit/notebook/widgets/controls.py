@@ -6,13 +6,13 @@ import ipywidgets as W
 
 from labkit.notebook.settings import Setting
 
-_WIDE = {"description_width": "150px"}
+_WIDE = {"description_width": "122px"}
 
 
 def control(setting: Setting, value: object) -> W.Widget:
     """The control of a setting at a value. Sliders answer the arrow keys and report when they come to rest."""
     tip = setting.tip + (" Changing it restarts the engine." if setting.restarts else "")
-    common = dict(value=value, description=setting.label, tooltip=tip, style=_WIDE, layout=W.Layout(width="400px"))
+    common = dict(value=value, description=setting.label, tooltip=tip, style=_WIDE, layout=W.Layout(width="316px"))
     if setting.kind == "int":
         return W.IntSlider(
             min=int(setting.low), max=int(setting.high), step=int(setting.step), continuous_update=False, **common
@@ -28,7 +28,7 @@ def control(setting: Setting, value: object) -> W.Widget:
         )
     if setting.kind == "bool":
         return W.Checkbox(indent=True, **common)
-    return menu(setting.label, list(setting.choices), value, tip, "400px")
+    return menu(setting.label, list(setting.choices), value, tip, "316px")
 
 
 def menu(label: str, options: list, value: object, tip: str, width: str) -> W.Dropdown:

@@ -22,7 +22,7 @@ _CELL = re.compile(r"\.(ask|predict|run|findings|summary)\(\)\s*$", re.M)
 def save_parameters(panel: "Panel") -> Path:
     """Write the present settings as YAML for `labkit run NOTEBOOK -f FILE` (or papermill -f) and return its path."""
     e = panel.experiment
-    path = _fresh(panel.out_dir, f"{e.name}-params", ".yaml")
+    path = fresh(panel.out_dir, f"{e.name}-params", ".yaml")
     values = e.parameters()
     if "out_dir" in values:
         values["out_dir"] = _from_root(panel.out_dir)
@@ -59,7 +59,7 @@ def export_report(panel: "Panel") -> Path:
             outputs = panel.static(found[1])
             cell["outputs"] = [nbformat.v4.new_output("display_data", data=d, metadata=m) for d, m in outputs]
     nb.metadata["papermill"] = {"parameters": panel.experiment.parameters()}
-    path = _fresh(panel.out_dir, f"{panel.experiment.name}-report", ".html")
+    path = fresh(panel.out_dir, f"{panel.experiment.name}-report", ".html")
     records = verdict.records_of(panel.record) if panel.record is not None else []
     disk.write_text(path, report.render([(panel.experiment.name, nb)], records), "notebook and records are kept")
     return path
@@ -72,7 +72,8 @@ def _bare(panel: "Panel") -> nbformat.NotebookNode:
     return nbformat.v4.new_notebook(cells=cells)
 
 
-def _fresh(folder: Path, stem: str, suffix: str) -> Path:
+def fresh(folder: Path, stem: str, suffix: str) -> Path:
+    """A path in this folder, with the time in its name, that no file has yet."""
     disk.folder(folder)
     name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     path = folder / (name + suffix)

@@ -11,15 +11,20 @@ from typing import TYPE_CHECKING
 
 import ipywidgets as W
 
-from labkit.errors import LabError
+from labkit.errors import BadInput, LabError
 from labkit.evidence import Evidence
 from labkit.figures import live
 from labkit.measure.runner import Block
 from labkit.notebook import render
 from labkit.notebook.gate import OPEN
-from labkit.notebook.widgets import controls, export
+from labkit.notebook.widgets import controls, export, handover, saved
 from labkit.notebook.widgets.compare import Overlay
+from labkit.notebook.widgets.explored import Table
+from labkit.notebook.widgets.knobs import Knobs, Prompts
+from labkit.notebook.widgets.link import Link
+from labkit.notebook.widgets.queue import Queue
 from labkit.notebook.widgets.status import EngineStrip
+from labkit.notebook.widgets.ticker import Ticker
 from labkit.units import minutes
 
 if TYPE_CHECKING:
@@ -38,7 +43,6 @@ class Front:
         self._state = threading.Lock()
         self._running = False  # the run's own settings hold until it has ended
         self._pending: dict[str, object] = {}  # settings moved meanwhile
-        self._queue: list[tuple[str, dict]] = []
         self._drawn = 0.0
         self._building = True
         e = panel.experiment
@@ -60,7 +64,11 @@ class Front:
         self.bar = W.IntProgress(min=0, max=1, value=0, layout=W.Layout(width="260px", display="none"))
         self.doing, self.forecast, self.note = W.HTML(), W.HTML(), W.HTML()
         self.alert = W.HTML()
-        self.queued, self.saved = W.HTML(), W.HTML()
+        self.queue, self.saved = Queue(self._announce), Link()
+        self.ticker, self.kept = Ticker(panel), saved.Saved(panel)
+        panel.runner.on_chunk = self.ticker.heard
+        self.explored = Table(panel, self._guarded)
+        self.explored_button = controls.button("Show all settings", "table", "Read every record in outputs/ again.")
         self.board = live.Board(panel.figures())
         self.overlay = Overlay(panel)
         self.lines, self.predicted, self.guess_state, self.block = W.HTML(), W.HTML(), W.HTML(), W.HTML()
@@ -70,8 +78,16 @@ class Front:
         self.skip_button = controls.button("Skip", "forward", "Go on without a guess; none is scored then.")
         self.gate_skip = controls.button("Skip the guess", "forward", "Go on without a guess; none is scored then.")
         self.gate_row = W.HBox([W.HTML(render.note(OPEN)), self.gate_skip])
+        taken = {f.split(".")[0] for a in panel.experiment.ladder for f in panel.experiment.changed(a)}
+        self.knobs = Knobs(panel.experiment.params.engine, taken, self._engine, self._guarded)
+        self.prompts = Prompts(panel.out_dir, self._own_prompts, self._guarded)
+        self.more = W.Accordion([self.knobs.box, self.prompts.box], selected_index=None)
+        for at, title in enumerate(("Engine settings", "Own prompts")):
+            self.more.set_title(at, title)
+        self.strip.take_button.on_click(lambda _: self._take_over())
         self._wire()
         self._building = False
+        handover.listen(self)
         self.panel.recall()
         self._gate()
 
@@ -79,37 +95,46 @@ class Front:
 
     def part(self, name: str) -> W.Widget:
         """The widgets of one cell: ask, predict, run, findings, summary."""
-        if name == "ask":
-            return self._ask()
-        if name == "predict":
-            return self.predicted
-        if name == "findings":
-            return self.lines
-        if name == "summary":
-            return self.block
-        grid = W.Box(list(self.controls.values()), layout=W.Layout(flex_flow="row wrap", display="flex", width="100%"))
+        one = {"predict": self.predicted, "findings": self.lines, "summary": self.block}
+        made = self._ask() if name == "ask" else one[name] if name in one else self._desk()
+        part = W.VBox([W.HTML(saved.hiding()), made], layout=W.Layout(width="100%", overflow="visible"))
+        part.add_class(saved.LIVE)
+        return part
+
+    def _desk(self) -> W.Widget:
+        """Knobs and state at the left, staying in view, and the figures beside them; below each other where narrow."""
+        grid = W.VBox(list(self.controls.values()))
+        grid.add_class("labkit-sliders")
         sweep = [self.sweep_button] if self.panel.experiment.sweep() else []
         actions = W.HBox(
             [self.run_button, *sweep, self.again_button, self.cancel_button, self.queue_button],
             layout=W.Layout(flex_flow="row wrap"),
         )
-        return W.VBox(
+        knobs = W.VBox(
             [
-                self.strip.box,
-                grid,
                 self.gate_row,
-                self.note,
+                grid,
                 actions,
-                self.forecast,
-                W.HBox([self.bar, self.doing]),
-                self.queued,
+                self.bar,
+                self.doing,
                 self.alert,
-                self.board,
-                self.overlay.box,
-                W.HBox([self.save_button, self.report_button]),
-                self.saved,
+                self.ticker.box,
+                self.note,
+                self.forecast,
+                self.queue.box,
+                self.strip.box,
+                self.more,
             ]
         )
+        knobs.add_class("labkit-knobs")
+        desk = W.Box([knobs, self.board])
+        desk.add_class("labkit-desk")
+        take = W.HBox(
+            [self.save_button, self.report_button, self.explored_button], layout=W.Layout(flex_flow="row wrap")
+        )
+        whole = W.VBox([desk, take, self.saved, self.explored.box, self.overlay.box], layout=W.Layout(width="100%"))
+        whole.add_class("labkit-run")
+        return whole
 
     def _ask(self) -> W.Widget:
         g = self.panel.experiment.guess
@@ -129,8 +154,9 @@ class Front:
         self.again_button.on_click(lambda _: self._start(again=True))
         self.cancel_button.on_click(lambda _: self._cancel())
         self.queue_button.on_click(lambda _: self._enqueue())
+        self.explored_button.on_click(lambda _: self._guarded(self.explored.refresh))
         self.save_button.on_click(lambda _: self._guarded(lambda: self._saved(export.save_parameters(self.panel))))
-        self.report_button.on_click(lambda _: self._guarded(lambda: self._saved(export.export_report(self.panel))))
+        self.report_button.on_click(lambda _: self._guarded(self._export))
 
     # --- events ----------------------------------------------------------------------------------------------------
 
@@ -160,9 +186,13 @@ class Front:
             widget.disabled = not shut
         self.gate_row.layout.display = "" if shut else "none"
         self.overlay.box.layout.display = "none" if shut else ""
+        self.explored.box.layout.display = self.explored_button.layout.display = "none" if shut else ""
         self._refresh(final=True)
         self._announce()
         self._buttons(running=self.busy)
+        self._guarded(self.kept.refresh)
+        if not shut:
+            self._guarded(self.explored.refresh)
 
     def _moved(self, name: str, value: object) -> None:
         if self._building:
@@ -205,7 +235,7 @@ class Front:
                 return
             blocks = panel.blocks()
             said = ["Run: " + panel.forecast(blocks)]
-            if self._queue and not self.busy:
+            if self.queue.items and not self.busy:
                 said.insert(0, "Queue: " + panel.forecast(self._queued_blocks()))
             if self.panel.experiment.sweep():
                 said.append("Sweep: " + panel.forecast(panel.blocks(sweep=True)))
@@ -232,8 +262,7 @@ class Front:
     def _enqueue(self) -> None:
         values = {**self.panel.experiment.values, **self._pending}
         label = ", ".join(f"{s.label} {values[s.name]}" for s in self.panel.experiment.settings)
-        self._queue.append((label, values))
-        self._show_queue()
+        self.queue.add(label, values)
         if not self.busy:
             self._announce()
 
@@ -242,16 +271,12 @@ class Front:
         values = self.panel.experiment.values
         present, blocks = dict(values), []
         try:
-            for _, queued in self._queue:
+            for _, queued in self.queue.items:
                 values.update(queued)
                 blocks += self.panel.blocks()
         finally:
             values.update(present)
         return blocks
-
-    def _show_queue(self) -> None:
-        items = "".join(f"<li>{html.escape(label)}</li>" for label, _ in self._queue)
-        self.queued.value = f"Queued for the next Run, before the present settings:<ol>{items}</ol>" if items else ""
 
     def _start(self, *, sweep: bool = False, again: bool = False) -> None:
         with self._state:
@@ -262,9 +287,42 @@ class Front:
         self.alert.value = ""
         self._buttons(running=True)
         self.bar.value, self.bar.layout.display = 0, "none"
+        self.ticker.start()
         self.strip.say("busy: see the line beside the progress bar")
         self._thread = threading.Thread(target=self._work, args=(sweep, again), daemon=True)
         self._thread.start()
+
+    def yield_engines(self) -> None:
+        """Another notebook asked for them."""
+        self.panel.runner.pool.stop()
+        self._guarded(self.strip.refresh)
+        self.strip.say("another notebook took over: its engines run now, and Run here starts them again")
+
+    def _take_over(self) -> None:
+        def work():
+            self.strip.say("asking the other notebook to stop its engine")
+            self._guarded(handover.ask)
+            self._guarded(self.strip.refresh)
+
+        threading.Thread(target=work, daemon=True).start()
+
+    def _engine(self, section: dict) -> None:
+        """Other engine settings: the same experiment on them. Raises BadInput and leaves all as it was."""
+        self.panel.rebuild(section)
+        self._recall()
+
+    def _own_prompts(self, workload: str, count: int) -> None:
+        """A load of the reader's own in the menu, and chosen."""
+        e = self.panel.experiment
+        if "workload" not in self.controls:
+            raise BadInput("prompts", workload, "a notebook that offers a load")
+        self._guarded(lambda: e.values.__setitem__("count", min(e.values["count"], count)))
+        self._building = True
+        self.controls["count"].value = e.values["count"]
+        self._building = False
+        e.offer("workload", workload)
+        self.controls["workload"].options = [*self.controls["workload"].options, workload]
+        self.controls["workload"].value = workload
 
     def _cancel(self) -> None:
         self.panel.cancel.set()
@@ -275,10 +333,8 @@ class Front:
         present = dict(self.panel.experiment.values)
         alert = ""
         try:
-            while self._queue and not self.panel.cancel.is_set():
-                _, values = self._queue.pop(0)
-                self._show_queue()
-                self._apply(values)
+            while self.queue.items and not self.panel.cancel.is_set():
+                self._apply(self.queue.next())
                 self._measure(sweep=False, again=again)
             if not self.panel.cancel.is_set():
                 self._apply(present)
@@ -295,10 +351,14 @@ class Front:
     def _finish(self, end: str, alert: str) -> None:
         """Show what a run left, and only then say that it has ended: everything that line points to is there."""
         try:
+            self.ticker.stop()
             self._refresh(final=True)
             self._announce()
             self._guarded(self.strip.refresh)
             self.overlay.refresh()
+            if self._measured:
+                self._guarded(self.explored.refresh)
+            self._guarded(self.kept.refresh)
         finally:
             self.alert.value = alert or self.alert.value
             self.doing.value = render.note(end)
@@ -308,6 +368,10 @@ class Front:
     def _apply(self, values: dict) -> None:
         if values != self.panel.experiment.values:
             self.panel.experiment.values.update(values)
+            self._building = True  # the sliders show what runs; nobody moved them
+            for name, control in self.controls.items():
+                control.value = values[name]
+            self._building = False
             self.panel.recall()
 
     def _measure(self, *, sweep: bool, again: bool) -> None:
@@ -318,6 +382,7 @@ class Front:
         self.doing.value = render.note("starting")
         for progress in self.panel.measure(blocks, self.panel.writer(), tell=self._heard):
             now = time.monotonic()
+            self.ticker.row(progress.row)
             if progress.text == "warming up":
                 self._guarded(self.strip.refresh)
                 self.strip.enable(False)
@@ -354,8 +419,16 @@ class Front:
         self.cancel_button.disabled = not running
         self.strip.enable(not running)
 
+    def _export(self) -> None:
+        """Some seconds: every figure is drawn as a picture too."""
+        self.report_button.disabled, self.report_button.icon = True, "spinner"
+        try:
+            self._saved(export.export_report(self.panel))
+        finally:
+            self.report_button.disabled, self.report_button.icon = False, "file"
+
     def _saved(self, path) -> None:
-        self.saved.value = render.note(f"written: {path}")
+        self.saved.show(path)
 
     def _guarded(self, work) -> None:
         """Run something that may fail in a way meant for people; the panel shows it and goes on."""

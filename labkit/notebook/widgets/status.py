@@ -31,11 +31,12 @@ class EngineStrip:
         self.state = W.HTML()
         self.start_button = controls.button("Start engine", "power-off", "Start the engine with these settings now.")
         self.stop_button = controls.button("Stop engine", "ban", "Stop every engine of this notebook.")
+        self.take_button = controls.button("Take over", "exchange", "Ask the other notebook to stop its engine.")
         self.log_view, self.config_view = W.HTML(), W.HTML()
         self.details = W.Accordion([self.log_view, self.config_view], selected_index=None)
         self.details.set_title(0, "Engine log")
         self.details.set_title(1, "Resolved configuration")
-        self.box = W.VBox([W.HBox([self.start_button, self.stop_button, self.state]), self.details])
+        self.box = W.VBox([W.HBox([self.start_button, self.stop_button, self.take_button]), self.state, self.details])
         self.start_button.on_click(lambda _: self._start())
         self.stop_button.on_click(lambda _: self._stop())
         self._guarded(self.refresh)
@@ -54,6 +55,8 @@ class EngineStrip:
         pool = self.panel.runner.pool
         self.start_button.disabled = not on or not any(pool.needs_start(a.config) for a in self.panel.arms()[:1])
         self.stop_button.disabled = not on or not pool.running()
+        found = owner()
+        self.take_button.layout.display = "none" if found is None or found.mine else ""
 
     def refresh(self) -> None:
         """State, log tail and configuration as they are now."""

@@ -1,0 +1,89 @@
+"""Figures of many settings at once: all of them in the a-c plane, S over steps and topk, and parallel coordinates."""
+
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+
+from labkit.figures.theme import INK, VERMILION, new, series
+
+AXES = ("steps", "topk", "verified", "load", "a", "c", "S")
+
+
+def plane(rows: Sequence[Mapping[str, object]], *, title: str = "All settings: yield a over cost c") -> go.Figure:
+    """Each setting as a point (c, a), one series a load. rows: name, load, a, c, S."""
+    figure = new(
+        title,
+        x="c: time per round, in plain steps",
+        y="a: tokens per verify step",
+        height=420,
+        alt="; ".join(f"{r['name']} ({r['load']}): a {r['a']:.2f}, c {r['c']:.2f}, S {r['S']:.2f}" for r in rows) + ".",
+    )
+    end = 1.1 * max([4.0, *(max(r["a"], r["c"]) for r in rows)])
+    figure.add_scatter(
+        x=[0, end], y=[0, end], mode="lines", name="S = 1", line=dict(color=VERMILION, width=2), hoverinfo="skip"
+    )
+    for index, load in enumerate(dict.fromkeys(r["load"] for r in rows)):
+        mine, look = [r for r in rows if r["load"] == load], series(index)
+        figure.add_scatter(
+            x=[r["c"] for r in mine],
+            y=[r["a"] for r in mine],
+            mode="markers+text",
+            text=[r["name"].removeprefix("mtp ") for r in mine],
+            textposition="top center",
+            name=f"{load} ● measured",
+            marker=dict(symbol=look.marker, size=10, color=look.colour),
+            hovertext=[f"{r['name']}, {load}: a {r['a']:.3f}, c {r['c']:.3f}, S {r['S']:.3f}" for r in mine],
+            hoverinfo="text",
+        )
+    figure.update_xaxes(range=[0, end])
+    figure.update_yaxes(range=[0, end])
+    return figure
+
+
+def grid(rows: Sequence[Mapping[str, object]], *, load: str) -> go.Figure:
+    """The best S over draft steps and topk under one load, of all numbers of verified tokens."""
+    best: dict[tuple[int, int], Mapping[str, object]] = {}
+    for r in rows:
+        at = (r["topk"] or 1, r["steps"])
+        if r["load"] == load and (at not in best or r["S"] > best[at]["S"]):
+            best[at] = r
+    topks, steps = (sorted({at[i] for at in best}) for i in (0, 1))
+    cells = [[best.get((k, s)) for s in steps] for k in topks]
+    figure = new(
+        f"S over steps and topk: {load}",
+        x="draft steps",
+        y="topk",
+        height=120 + 60 * max(3, len(topks)),
+        alt=f"Speed-up under {load}: " + "; ".join(f"{r['name']} {r['S']:.2f}" for r in best.values()) + ".",
+    )
+    figure.add_heatmap(
+        x=[str(s) for s in steps],
+        y=[str(k) for k in topks],
+        z=[[None if r is None else r["S"] for r in line] for line in cells],
+        text=[["" if r is None else f"{r['S']:.2f}" for r in line] for line in cells],
+        texttemplate="%{text}",
+        colorscale="Viridis",
+        colorbar=dict(title="S"),
+        hoverongaps=False,
+        hovertemplate="steps %{x}, topk %{y}: S %{z:.3f}<extra>● measured</extra>",
+    )
+    figure.update_xaxes(type="category")
+    figure.update_yaxes(type="category")
+    return figure
+
+
+def coordinates(rows: Sequence[Mapping[str, object]], *, title: str = "All settings, axis by axis") -> go.Figure:
+    """Parallel coordinates of every setting; drag along an axis to pick some."""
+    loads = list(dict.fromkeys(r["load"] for r in rows))
+    figure = new(title, height=360, alt=f"{len(rows)} settings over {', '.join(AXES)}, coloured by S.")
+    dimensions = []
+    for name in AXES:
+        values = [loads.index(r["load"]) if name == "load" else (r[name] or 0) for r in rows]
+        ticks = dict(tickvals=list(range(len(loads))), ticktext=loads) if name == "load" else {}
+        dimensions.append(dict(label=name, values=values, **ticks))
+    speeds = [r["S"] for r in rows]
+    figure.add_parcoords(
+        dimensions=dimensions, line=dict(color=speeds, colorscale="Viridis", showscale=True), labelfont_color=INK
+    )
+    figure.update_layout(margin=dict(l=60, r=24, t=96, b=32))
+    return figure

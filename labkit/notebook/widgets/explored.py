@@ -1,0 +1,101 @@
+"""The table of everything that was measured: sort, search, tick to plot, name, take away."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import ipywidgets as W
+
+from labkit.errors import BadInput
+from labkit.figures import explored as figures
+from labkit.figures import live
+from labkit.notebook import explored, render
+from labkit.notebook.widgets import controls
+
+if TYPE_CHECKING:
+    from labkit.notebook.panel import Panel
+
+PLOTTED = ("a", "c", "S", "steps")
+
+
+class Table:
+    """Every setting of the records in outputs/, with figures of the ticked ones (of all where none is ticked)."""
+
+    def __init__(self, panel: "Panel", guarded: Callable[[Callable[[], None]], None]):
+        self.shelf, self._guarded = explored.Shelf(panel.out_dir), guarded
+        self.settings: list[explored.Explored] = []
+        self.table = None  # made when there is something to show: it brings a library of its own
+        self.note = W.HTML()
+        self.place, self.board = W.VBox([]), live.Board()
+        self.name = W.Text(placeholder="name of the ticked settings", layout=W.Layout(width="240px"))
+        self.buttons = [
+            controls.button("Name ticked", "tag", "Call the ticked settings by this name, in every notebook."),
+            controls.button("Export CSV", "table", "Write the ticked settings, or all, with every column."),
+            controls.button("Export params", "save", "Write the ticked setting as a params file for labkit ladder."),
+        ]
+        for button, work in zip(self.buttons, (self._named, self._table, self._params), strict=True):
+            button.on_click(lambda _, work=work: self._guarded(work))
+        tools = W.HBox([self.name, *self.buttons], layout=W.Layout(flex_flow="row wrap"))
+        self.box = W.VBox([self.note, self.place, tools, self.board], layout=W.Layout(width="100%"))
+        self.box.add_class("labkit-explored")
+
+    @property
+    def ticked(self) -> list[explored.Explored]:
+        """The ticked settings, in the table's order."""
+        return [self.settings[i] for i in sorted(self.table.selected_rows)] if self.table is not None else []
+
+    def refresh(self) -> None:
+        """Read the records again."""
+        import pandas as pd
+        from itables.widget import ITable
+
+        ticked = {e.key for e in self.ticked}
+        self.settings = self.shelf.settings()
+        count = len(self.settings)
+        missing = "; ".join(self.shelf.unreadable)
+        self.note.value = render.note(
+            f"{count} setting{'s' if count != 1 else ''} measured on this machine, all loads."
+            " Tick rows to plot them; c and S come from passes that ran beside the reference in `over`."
+            + (f" Not readable: {missing}." if missing else "")
+        )
+        if not self.settings:
+            return
+        frame = pd.DataFrame([e.columns() for e in self.settings])
+        # The kinds that have a word for "none": a plain float would show NaN.
+        frame = frame.astype({n: "Float64" for n in ("low", "high", "a", "c", "S")})
+        frame = frame.astype({n: "Int64" for n in ("steps", "topk", "verified", "tokens out")})
+        rows = [i for i, e in enumerate(self.settings) if e.key in ticked]
+        if self.table is None:
+            look = "display compact nowrap"
+            self.table = ITable(
+                frame, select=True, maxBytes=0, classes=look, pageLength=25, showIndex=False, scrollX=True
+            )
+            self.table.observe(lambda _: self._guarded(self.draw), "selected_rows")
+            self.place.children = (self.table,)
+        else:
+            self.table.update(frame, selected_rows=rows)
+        self.draw()
+
+    def draw(self) -> None:
+        """The figures of the ticked settings, of all where none is ticked."""
+        rows = [e.columns() for e in self.ticked or self.settings]
+        rows = [r for r in rows if all(r[n] is not None for n in PLOTTED)]
+        if not rows:
+            self.board.show([])
+            return
+        loads = dict.fromkeys(r["load"] for r in rows)
+        grids = [figures.grid(rows, load=load) for load in loads]
+        self.board.show([figures.plane(rows), *grids, figures.coordinates(rows)])
+
+    def _named(self) -> None:
+        self.shelf.name(self.ticked, self.name.value.strip())
+        self.refresh()
+
+    def _table(self) -> None:
+        path = explored.save_table(self.shelf.out_dir, self.ticked or self.settings)
+        self.note.value = render.note(f"written: {path}")
+
+    def _params(self) -> None:
+        if len(self.ticked) != 1:
+            raise BadInput("tick", len(self.ticked), "one ticked row: a params file describes one setting")
+        path = explored.save_params(self.shelf.out_dir, self.ticked[0])
+        self.note.value = render.note(f"written: {path}")
