@@ -25,7 +25,7 @@ import yaml
 from labkit import waits, workloads
 from labkit.errors import LabError
 from labkit.measure import evaluation
-from labkit.measure.session import Arm, sample
+from labkit.measure.session import Side, sample
 from labkit.roofline.proportions import mcnemar_exact, wilson
 from labkit.workloads import Prompt, answers
 
@@ -64,7 +64,7 @@ def main(args: argparse.Namespace) -> dict:
 
 def ours(url: str, asked: list[Prompt]) -> dict[str, list[bool]]:
     """By reader: whether the lab finds each answer right. LabError for a question without an answer."""
-    arm, out = Arm("lab", url), {name: [] for name in FILTERS}
+    arm, out = Side("lab", url), {name: [] for name in FILTERS}
     for i, prompt in enumerate(asked):
         row = sample(arm, prompt, repeat=0, index=i)
         for name in FILTERS:
