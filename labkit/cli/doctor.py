@@ -13,6 +13,9 @@ def add_arguments(parser) -> None:
     parser.add_argument(
         "--all-threads", action="store_true", help="also with every thread count (powers of two, then all)"
     )
+    parser.add_argument(
+        "--rates", action="store_true", help="also the FLOP/s that each of the pocket engine's kernels sustains (5 s)"
+    )
     parser.add_argument("--yaml", action="store_true", help="print an entry for your catalog/*.yaml instead")
     parser.add_argument("--context", type=int, default=32768, help="tokens for `fits` (default: 32768)")
     parser.add_argument("--fresh", action="store_true", help="measure the bandwidth again; the better figure is kept")
@@ -34,6 +37,7 @@ def main(args) -> int:
         return 0
     by_threads = _by_threads(args.fresh) if args.all_threads else []
     card, card_source = gpu.sustained()
+    kernels = _rates(args.threads, args.fresh) if args.rates else {}
     compiler = environment.compiler()
     if args.json:
         document = {"machine": machine, "compiler": compiler, "engines": engines, "python": sys.version.split()[0]}
@@ -50,6 +54,8 @@ def main(args) -> int:
             document["memory_bandwidth_by_threads"] = [
                 {"threads": n, "value": b.value, "unit": b.unit} for n, b in by_threads
             ]
+        if args.rates:
+            document["kernels_flop_s"] = kernels
         document["power_meters"] = power.described()
         document["capacity"] = {"usable": room.as_dict(), "context": args.context, "models": models}
         document["missing"] = [asdict(lack) for lack in lacks]
@@ -64,6 +70,9 @@ def main(args) -> int:
         print(f"memory     {bandwidth}\n           {bandwidth.source}")
         for threads, found in by_threads:
             print(f"           {threads} thread(s): {found}")
+        for i, (name, by) in enumerate(kernels.items()):
+            shown = ", ".join(f"{by[m] / 1e9:.0f} with {m}" for m in (1, 4, 8))
+            print(f"{'' if i else 'arithmetic':10} {name}: GFLOP/s on cached operands {shown} token(s) at once")
         if card is not None or machine["gpus"]:
             print(f"GPU memory {card or card_source}" + (f"\n           {card_source}" if card else ""))
         print(f"power      {power.described()}")
@@ -74,6 +83,19 @@ def main(args) -> int:
                 print(f"           {word} with {args.context:,} tokens: {', '.join(named)}")
         print("missing    " + ("\n           ".join(lack.line() for lack in lacks) or "nothing that the lab could use"))
     return 1 if any(lack.stops for lack in lacks) else 0
+
+
+def _rates(threads: int, fresh: bool) -> dict[str, dict[int, float]]:
+    """FLOP/s that each kernel of the pocket engine sustains on operands in a cache, by tokens: kernels compiled for
+    these shapes, both heads. Raises LabError where the engine cannot run."""
+    from labkit.measure import rates
+    from labkit.pocket.options import Options
+
+    found = {}
+    for fp8 in (False, True):
+        options = Options(moe_runner_backend="jit", fp8_lm_head=fp8, threads=threads)
+        found |= rates.of(options, fresh=fresh and not fp8).operations_s()
+    return found
 
 
 def _by_threads(fresh: bool) -> list[tuple]:

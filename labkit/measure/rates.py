@@ -182,7 +182,7 @@ def kernel_name(matrix: pieces.Matrix) -> str:
 
 
 def _tiles(matrix: pieces.Matrix) -> int:
-    head = matrix.kernel in ("fp8 rows", "bf16 head")
+    head = matrix.kernel in ("fp8 head", "bf16 head")
     return min(matrix.tiles, pieces.HEAD_PIECE_ROWS // pieces.TILE) if head else matrix.tiles
 
 

@@ -13,7 +13,7 @@ from labkit.pocket.options import Options
 MAX_STOP, MAX_DEPTH, MAX_VERIFY = 64, 9, 16
 RESTRICT = c.CFUNCTYPE(None, c.c_int, c.POINTER(c.c_float))
 PIECES = ("kda", "mla", "dense", "moe", "mix", "head", "around")  # of inspect.h
-KERNELS = ("fp8", "fp8 rows", "bf16", "bf16 head", "f32", "int8", "expert gate and up", "expert down")  # of inspect.h
+KERNELS = ("fp8", "fp8 head", "bf16", "bf16 head", "f32", "int8", "expert gate and up", "expert down")  # of inspect.h
 PHASES = ("prefill", "plain", "verify", *(f"draft {i}" for i in range(1, 9)))
 
 

@@ -19,7 +19,7 @@ class Matrix:
     count: int = 1
 
 
-_BITS = {"fp8": 8, "fp8 rows": 8, "bf16": 16, "bf16 head": 16, "f32": 32, "int8": 8}
+_BITS = {"fp8": 8, "fp8 head": 8, "bf16": 16, "bf16 head": 16, "f32": 32, "int8": 8}
 HEAD_PIECE_ROWS = 512  # of inspect.h
 
 
@@ -56,7 +56,7 @@ def matrices(c: PocketConfig, options: Options) -> dict[str, dict[str, list[Matr
             "experts": [expert("expert gate and up", 2 * inter, h), expert("expert down", h, inter)],
         },
         "mix": {"nextn_mix": [dense(h, 2 * h)]},
-        "head": {"head": [matrix("fp8 rows" if options.fp8_lm_head else "bf16 head", c.vocab_size, h)]},
+        "head": {"head": [matrix("fp8 head" if options.fp8_lm_head else "bf16 head", c.vocab_size, h)]},
         "around": {},
     }
 

@@ -47,7 +47,7 @@ def test_a_round_is_its_phases(document):
 
 def test_every_kernel_has_a_rate_for_each_number_of_tokens(document):
     rates = document["kernels_flop_s"]
-    assert {"expert gate and up", "expert down", "fp8 rows", "f32"} <= set(rates)
+    assert {"expert gate and up", "expert down", "fp8 head", "f32"} <= set(rates)
     assert all(set(by) >= {1, 4, 8} and min(by.values()) > 0 for by in rates.values())
 
 
