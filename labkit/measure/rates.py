@@ -7,7 +7,9 @@ bandwidth, is probed with one token and counted for any number of them.
 """
 
 import hashlib
+import itertools
 import json
+import mmap
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -27,20 +29,25 @@ TOKENS = tuple(range(1, 10))  # of a pass: what a round of up to eight drafts ve
 PASTS = (64, 1024)  # positions before a token, for what attention takes for each
 TRIES, ROUNDS, COLD_ROUNDS = 7, 4, 3
 FRESH_S = 3600.0
+PAGE = 2 << 20  # a huge one
 
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds but for bandwidth (B/s, reading alone). kernels: {kernel and shape: {tokens: one product}}; hot: {piece:
-    {tokens: {part: one run on cached operands after PASTS[0] positions}}}; position: {tokens: attention's time for one
-    more position of a layer}; cold: {piece: {part: one run with one token, nothing in a near cache}}. bytes_:
-    Engine.part_bytes(). variant, dense, moe, head, threads: of the engine. cpu_share: of the core that the probes
-    had."""
+    """Seconds but for bandwidth (B/s, reading alone).
+
+    kernels: {kernel and shape: {tokens: one product}}; hot: {piece: {tokens: {part: one run on cached operands after
+    PASTS[0] positions}}}; position: {tokens: attention's time for one more position of a layer}; gathered: {tokens: one
+    expert's products where a token's experts are read from memory, chosen at random}; cold: {piece: {part: one run with
+    one token, nothing in a near cache}}. bytes_: Engine.part_bytes(). variant to threads: of the engine.
+    cpu_share: of the core that the probes had.
+    """
 
     bandwidth: float
     kernels: dict[str, dict[int, float]]
     hot: dict[str, dict[int, dict[str, float]]]
     position: dict[int, float]
+    gathered: dict[int, float]
     cold: dict[str, dict[str, float]]
     bytes_: dict[str, dict[str, float]]
     variant: str
@@ -54,9 +61,8 @@ class Rates:
     @classmethod
     def from_dict(cls, d: dict) -> "Rates":
         """The inverse of dataclasses.asdict, also after JSON, which makes words of numbers."""
-        numbers = {name: {int(m): s for m, s in by.items()} for name, by in d["kernels"].items()}
-        hot = {piece: {int(m): s for m, s in by.items()} for piece, by in d["hot"].items()}
-        return cls(**{**d, "kernels": numbers, "hot": hot, "position": {int(m): s for m, s in d["position"].items()}})
+        by_name = {n: {k: _numbered(by) for k, by in d[n].items()} for n in ("kernels", "hot")}
+        return cls(**{**d, **by_name, **{n: _numbered(d[n]) for n in ("position", "gathered")}})
 
     def operations_s(self) -> dict[str, dict[int, float]]:
         """FLOP/s that each kernel sustains on cached operands, by tokens: its best shape."""
@@ -67,6 +73,10 @@ class Rates:
             for m, s in by.items():
                 mine[m] = max(mine.get(m, 0.0), 2 * m * int(tiles) * 16 * int(k) / s)
         return out
+
+
+def _numbered(by: dict) -> dict[int, dict | float]:
+    return {int(m): s for m, s in by.items()}
 
 
 def of(options: Options, *, fresh: bool = False) -> Rates:
@@ -164,6 +174,7 @@ def probed(engine: Engine, alike: Rates | None = None) -> Rates:
         kernels,
         hot,
         position if alike is None else alike.position,
+        alike.gathered if alike is not None and alike.moe == facts["moe_kernels"] else _gathered(engine, clean),
         cold,
         engine.part_bytes(),
         facts["kernel_variant"],
@@ -202,3 +213,27 @@ def _kernels(engine: Engine, clean: Callable, alike: Rates | None) -> dict[str, 
     if alike is not None and alike.moe != engine.describe()["moe_kernels"]:
         known = {n: by for n, by in known.items() if not n.startswith("expert")}
     return {n: known[n] if n in known else {m: one(x, m) for m in TOKENS} for n, x in every.items()}
+
+
+def _gathered(engine: Engine, clean: Callable) -> dict[int, float]:
+    """Seconds of one expert's products, read from memory as a token's experts are: some of each layer's, in ascending
+    order, first all gates and ups, then all downs. By tokens."""
+    c, (up, down) = engine.config, pieces.matrices(engine.config, engine.options)["moe"]["experts"]
+    each, layers = up.bytes + down.bytes, c.num_hidden_layers - c.first_k_dense_replace
+    region, rng = c.num_experts * each * layers, np.random.default_rng(0)
+    size = 8 * engine.describe()["bytes_per_step"] // region * region + region  # before a place is read again
+    held = mmap.mmap(-1, size + 2 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        held.madvise(mmap.MADV_HUGEPAGE)
+    raw = np.frombuffer(held, np.uint8)
+    raw = raw[-raw.ctypes.data % PAGE :][: size + (64 << 10)]
+    raw[:] = 0x38
+    begins = itertools.cycle(range(0, size, region))
+
+    def one(m: int) -> float:
+        chosen = [rng.choice(c.num_experts, up.count, replace=False) + i * c.num_experts for i in range(layers)]
+        at = next(begins) + np.sort(np.concatenate(chosen)) * each
+        took = engine.products(up.kernel, raw, at, up.tiles, up.k, m)
+        return (took + engine.products(down.kernel, raw, at + up.bytes, down.tiles, down.k, m)) / len(at)
+
+    return {m: float(np.median(clean(lambda m=m: one(m)))) / engine.options.threads for m in range(1, 5)}

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+import numpy as np
+
 from labkit import disk
 from labkit.engines.adapter import flags
 from labkit.errors import LabError
@@ -24,6 +26,7 @@ from labkit.pocket.options import Options
 from labkit.pocket.tokenizer import Tokenizer
 from labkit.roofline.cost import Component, added, experts_s, pass_s
 
+GROUP = 4  # tokens that a kernel takes while it reads a tile; further ones find it in the cache, and memory waits
 READ_AHEAD = 2  # tokens above which a product asks for what comes after it (dense_and_fetch in mlp.h)
 LONGEST = 512  # tokens of a prompt that are worth reading to count experts
 COUNTED = 128  # tokens of a text whose experts are counted
@@ -142,23 +145,34 @@ class Model:
             n, pairs = self.experts[tokens], tokens * c.num_experts_per_tok
             one, four = (self._kernel(up, m) + self._kernel(down, m) for m in (1, 4))
             own = hot - pairs / tokens * (self._kernel(up, tokens) + self._kernel(down, tokens))
-            fixed = own + start * n / c.num_experts_per_tok
+            kernel, read = experts_s(one, four, n, pairs), n * self.rates.bytes_["one"]["expert"]
+            fixed = own + n * self._gathered(pairs / n) - max(read / self.rates.bandwidth, kernel)
             work = 2 * pairs * 16 * sum(m.tiles * m.k for m in matrices)
-            read = n * self.rates.bytes_["one"]["expert"]
-            return Component(part, count * read, count * experts_s(one, four, n, pairs), count * fixed, count * work)
+            return Component(part, count * read, count * kernel, count * fixed, count * work)
         if part in ("head", "sampling"):  # a piece runs 512 rows and chooses among all
             share = c.vocab_size / pieces.HEAD_PIECE_ROWS if part == "head" else 1
-            kernel = sum(self._kernel(m, tokens) for m in matrices)
+            kernel, later = self._products(matrices, tokens)
             work = 2 * tokens * 16 * sum(m.tiles * m.k for m in matrices)
-            return Component(part, 0, share * kernel, hot - kernel + start, work)
-        kernel = sum(m.count * self._kernel(m, tokens) for m in matrices)
+            return Component(part, 0, share * kernel, share * later + hot - kernel - later + start, work)
+        kernel, _ = self._products(matrices, tokens)
         fixed, read = hot - kernel + start, 0.0
         if part == "mla_attention":
             read = (context + tokens) * self.rates.bytes_["one"]["position"]
             fixed += self.rates.position[min(tokens, max(self.rates.position))] * (context - probes.PASTS[0])
-            read, kernel, fixed = read, 0.0, fixed
         work = 2 * tokens * 16 * sum(m.count * m.tiles * m.k for m in matrices)
         return Component(part, count * read, count * kernel, count * fixed, count * work)
+
+    def _products(self, matrices, tokens: int) -> tuple[float, float]:
+        """Seconds of the products of a part: (while its bytes come, afterwards)."""
+        first = sum(m.count * self._kernel(m, min(tokens, GROUP)) for m in matrices)
+        return first, sum(m.count * self._kernel(m, tokens) for m in matrices) - first
+
+    def _gathered(self, tokens: float) -> float:
+        """One expert's products with so many tokens on average, read from memory among others."""
+        by = self.rates.gathered
+        if tokens > GROUP:
+            return by[GROUP] + (by[GROUP] - by[GROUP - 1]) * (tokens - GROUP)
+        return float(np.interp(tokens, list(by), list(by.values())))
 
     def _alone(self, piece: str, part: str, matrices) -> float:
         """What one run of a piece with one token takes under both roofs alone, to be held against the cold probe."""
