@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from labkit.pocket.layout import TILE
 from labkit.pocket.loader import PocketConfig
 from labkit.pocket.options import Options
+from labkit.pocket.tiles import TILE
 
 
 @dataclass(frozen=True)

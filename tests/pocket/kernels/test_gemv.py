@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from labkit.pocket import layout
+from labkit.pocket import tiles
 from training.reference import quantise_activations
 
 from .conftest import f32p, ptr, u8p
@@ -16,7 +16,7 @@ PAIRS = "avx512bf16"  # the variant that rounds activations to bfloat16 and take
 
 def codes_of(variant: str) -> np.ndarray:
     """The e4m3 codes that a variant must read exactly. The packer writes no subnormal ones."""
-    return np.unique(layout.without_subnormals(FINITE)) if variant == PAIRS else FINITE
+    return np.unique(tiles.without_subnormals(FINITE)) if variant == PAIRS else FINITE
 
 
 def seen(x: np.ndarray, kind: int, variant: str) -> np.ndarray:
@@ -36,20 +36,20 @@ def make(kind: int, rows: int, k: int, seed: int, variant: str):
     blocks = rng.uniform(1e-3, 2e-3, (rows // 16, -(-k // 128))).astype(np.float32)
     spread = np.repeat(np.repeat(blocks, 16, 0), 128, 1)[:, :k].astype(np.float64)
     if kind == FP8_BLOCKS:
-        return layout.fp8_tiles(codes), blocks, value * spread
+        return tiles.fp8_tiles(codes), blocks, value * spread
     if kind == FP8_ROWS:
         scale = rng.uniform(1e-3, 2e-3, rows).astype(np.float32)
-        return layout.fp8_tiles(codes), scale, value * scale[:, None]
+        return tiles.fp8_tiles(codes), scale, value * scale[:, None]
     if kind == BF16_BLOCKS:
-        return layout.bf16_tiles(layout._E4M3_AS_BF16[codes]), blocks, value * spread
+        return tiles.bf16_tiles(tiles.E4M3_AS_BF16[codes]), blocks, value * spread
     if kind == INT8:
         whole = rng.integers(-127, 128, (rows, k)).astype(np.int8)
-        return layout.int8_tiles(whole), blocks, whole * spread
+        return tiles.int8_tiles(whole), blocks, whole * spread
     weight = rng.standard_normal((rows, k)).astype(np.float32)
     if kind == BF16:
         words = weight.astype(ml_dtypes.bfloat16)
-        return layout.bf16_tiles(words.view(np.uint16)), blocks, words.astype(np.float64)
-    return layout.f32_tiles(weight), blocks, weight.astype(np.float64)
+        return tiles.bf16_tiles(words.view(np.uint16)), blocks, words.astype(np.float64)
+    return tiles.f32_tiles(weight), blocks, weight.astype(np.float64)
 
 
 def run(library, kind, packed, scale, x, rows):
@@ -112,7 +112,7 @@ def test_int8_weights_keep_what_counts(rows, k, largest):
     value = FINITE.view(ml_dtypes.float8_e4m3fn).astype(np.float32)
     values = np.random.default_rng(k).choice(value[np.abs(value) <= largest], (rows, k))
     values[::16, ::128] = largest
-    whole, unit = layout.in_units(values)
+    whole, unit = tiles.in_units(values)
     assert whole.dtype == np.int8 and unit.shape == (rows // 16, -(-k // 128))
     spread = np.repeat(np.repeat(unit, 16, 0), 128, 1)[:, :k]
     held = whole * spread
@@ -138,5 +138,5 @@ def test_every_e4m3_code_is_decoded_exactly(kernels, variant):
     for k in range(128):
         x = np.zeros((1, 128), np.float32)
         x[0, k] = 1
-        got = run(library, FP8_BLOCKS, layout.fp8_tiles(codes), one, x, 64)[0]
+        got = run(library, FP8_BLOCKS, tiles.fp8_tiles(codes), one, x, 64)[0]
         assert np.array_equal(got, codes[:, k].view(ml_dtypes.float8_e4m3fn).astype(np.float32)), k

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from labkit.errors import BadInput, LabError
-from labkit.pocket import layout, loader
+from labkit.pocket import loader, tiles
 from labkit.pocket.options import SHIPPED_WEIGHTS
 
 
@@ -82,13 +82,13 @@ def test_mxfp4_packings_hold_the_same_weights():
     rng = np.random.default_rng(0)
     codes, scales = rng.integers(0, 256, (32, 64), np.uint8), rng.integers(0, 256, (32, 4), np.uint8)
     values = np.stack([codes & 15, codes >> 4], -1).reshape(32, 128)
-    rows = layout.mxfp4_rows(codes, scales)
+    rows = tiles.mxfp4_rows(codes, scales)
     body = rows[: 32 * 64].reshape(32, 4, 16)
     assert np.array_equal(np.concatenate([body & 15, body >> 4], -1).reshape(32, 128), values)
     assert np.array_equal(rows[32 * 64 :].reshape(32, 4), scales)
-    tiles = layout.mxfp4_tiles(codes, scales).reshape(2, 4 * 16 + 4 * 256)
-    assert np.array_equal(tiles[:, :64].reshape(2, 4, 16).transpose(0, 2, 1).reshape(32, 4), scales)
-    body = tiles[:, 64:].reshape(2, 16, 16, 4).transpose(0, 2, 1, 3)  # [tile, row, 8 k, byte]
+    tiled = tiles.mxfp4_tiles(codes, scales).reshape(2, 4 * 16 + 4 * 256)
+    assert np.array_equal(tiled[:, :64].reshape(2, 4, 16).transpose(0, 2, 1).reshape(32, 4), scales)
+    body = tiled[:, 64:].reshape(2, 16, 16, 4).transpose(0, 2, 1, 3)  # [tile, row, 8 k, byte]
     assert np.array_equal(np.stack([body & 15, body >> 4], -2).reshape(32, 128), values)
 
 
@@ -96,6 +96,6 @@ def test_head_rounding_matches_the_reference():
     from training.reference import quantise_head
 
     words = loader.load(SHIPPED_WEIGHTS).tensor("lm_head.weight")[:512]
-    codes, scale = layout.quantise_head(words.view(np.uint16))
+    codes, scale = tiles.quantise_head(words.view(np.uint16))
     want_codes, want_scale = quantise_head(words.astype(np.float32))
     assert np.array_equal(codes, want_codes.view(np.uint8)) and np.array_equal(scale, want_scale)

@@ -5,7 +5,7 @@ import ctypes as c
 import numpy as np
 import pytest
 
-from labkit.pocket import layout
+from labkit.pocket import tiles
 from training.reference import E2M1, quantise_activations
 
 from .conftest import f32p, i8p, i32p, ptr, u8p
@@ -58,8 +58,8 @@ def test_both_backends_equal_the_formula(kernels, variant, name):
     codes, scales = experts(n, k, seed=k)
     x = np.random.default_rng(5).standard_normal((7, k)).astype(np.float32)
     q, s, b = quantise(kernels(variant).library, x)
-    jit = run(kernels(variant, "jit").moe_library, name, padded(layout.mxfp4_tiles(codes, scales)), q, s, b)
-    generic = run(kernels(variant, "generic").moe_library, name, padded(layout.mxfp4_rows(codes, scales)), q, s, b)
+    jit = run(kernels(variant, "jit").moe_library, name, padded(tiles.mxfp4_tiles(codes, scales)), q, s, b)
+    generic = run(kernels(variant, "generic").moe_library, name, padded(tiles.mxfp4_rows(codes, scales)), q, s, b)
     assert np.array_equal(jit, generic)
     weight = E2M1[np.stack([codes & 15, codes >> 4], -1)].reshape(n, k).astype(np.float64)
     weight *= np.repeat(2.0 ** (scales.astype(int) - 127), 32, 1)
@@ -73,7 +73,7 @@ def test_both_backends_equal_the_formula(kernels, variant, name):
 def test_tokens_do_not_change_each_other(kernels, variant, name, backend):
     n, k = SHAPES[name]
     codes, scales = experts(n, k, seed=1)
-    packed = padded((layout.mxfp4_tiles if backend == "jit" else layout.mxfp4_rows)(codes, scales))
+    packed = padded((tiles.mxfp4_tiles if backend == "jit" else tiles.mxfp4_rows)(codes, scales))
     q, s, b = quantise(kernels(variant).library, np.random.default_rng(6).standard_normal((9, k)).astype(np.float32))
     moe = kernels(variant, backend).moe_library
     alone = np.concatenate([run(moe, name, packed, q[i : i + 1], s[i : i + 1], b[i : i + 1]) for i in range(9)])
@@ -89,7 +89,7 @@ def test_largest_products_do_not_overflow(kernels, variant):
             q, s, b = quantise(kernels(variant).library, np.full((2, 384), sign, np.float32))
             assert set(np.unique(q)) == {127 * sign}
             want = 384 * sign * (6 if code == 0x77 else -6)
-            for backend, pack in (("jit", layout.mxfp4_tiles), ("generic", layout.mxfp4_rows)):
+            for backend, pack in (("jit", tiles.mxfp4_tiles), ("generic", tiles.mxfp4_rows)):
                 y = run(kernels(variant, backend).moe_library, "moe_gate_up", padded(pack(codes, scales)), q, s, b)
                 assert np.allclose(y, want, rtol=1e-5)
 

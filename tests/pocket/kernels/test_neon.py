@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from labkit.pocket import binding, build, layout, loader
+from labkit.pocket import binding, build, layout, loader, tiles
 from labkit.pocket.engine import FINISH, Sampling
 from labkit.pocket.options import SHIPPED_WEIGHTS, Options
 from training.reference import E2M1
@@ -101,14 +101,14 @@ def test_experts(kernel, product, rows, k):
     rng = np.random.default_rng(3)
     codes, scales = rng.integers(0, 256, (rows, k // 2), np.uint8), rng.integers(118, 124, (rows, k // 32), np.uint8)
     x = rng.standard_normal((6, k)).astype(np.float32)
-    q = kernel(7, rows, layout.mxfp4_tiles(codes, scales), NONE, x, np.int8).reshape(6, k)
+    q = kernel(7, rows, tiles.mxfp4_tiles(codes, scales), NONE, x, np.int8).reshape(6, k)
     step = np.abs(x).reshape(6, -1, 32).max(-1) / 127
     assert np.max(np.abs(q.reshape(6, -1, 32) * step[..., None] - x.reshape(6, -1, 32)) / step[..., None]) < 0.5001
     weight = E2M1[np.stack([codes & 15, codes >> 4], -1)].reshape(rows, k) * np.repeat(
         2.0 ** (scales.astype(int) - 127), 32, 1
     )
     want = (q.reshape(6, -1, 32) * step[..., None]).reshape(6, k) @ weight.T
-    kinds = {"jit": (5, layout.mxfp4_tiles), "generic": (9, layout.mxfp4_rows)}
+    kinds = {"jit": (5, tiles.mxfp4_tiles), "generic": (9, tiles.mxfp4_rows)}
     whole = {}
     for moe, (kind, pack) in kinds.items():
         kind, packed = kind + (product == "down"), pack(codes, scales)
@@ -123,7 +123,7 @@ def test_experts(kernel, product, rows, k):
 @pytest.mark.parametrize("kind", [5, 9])
 def test_largest_products_of_experts(kernel, kind):
     """All weights +6 or -6 against activations at their limit."""
-    pack = layout.mxfp4_tiles if kind == 5 else layout.mxfp4_rows
+    pack = tiles.mxfp4_tiles if kind == 5 else tiles.mxfp4_rows
     for code, value in ((0x77, 6), (0xFF, -6)):
         packed = pack(np.full((256, 192), code, np.uint8), np.full((256, 12), 127, np.uint8))
         for sign in (1, -1):
