@@ -94,7 +94,7 @@ def _gguf(path: Path, name: str | None) -> ModelConfig:
         raise BadInput("model", str(path), "a catalog id, or a path to a config.json, its folder or a GGUF file")
     if len(files) > 1:
         raise BadInput("model", str(path), "one GGUF file: " + ", ".join(f.name for f in files))
-    return ModelConfig({}, name or files[0].stem, str(files[0]), architectures=("GGUF",), gguf=files[0])
+    return ModelConfig({}, name or files[0].stem, files[0].name, architectures=("GGUF",), gguf=files[0])
 
 
 def _sidecar(file: Path) -> dict | None:

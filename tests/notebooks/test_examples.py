@@ -10,6 +10,8 @@ from structure import PLOTLY, outputs, sources
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "outputs/examples/pocket"
 NAMES = sorted(p.stem for p in (ROOT / "notebooks").glob("[0-9]*.ipynb"))
+LLAMACPP = sorted((ROOT / "outputs/examples/llamacpp").glob("*.ipynb"))
+EVERY = [*(EXAMPLES / f"{n}.ipynb" for n in NAMES), *LLAMACPP]
 
 
 def example(name):
@@ -27,9 +29,17 @@ def test_it_was_made_from_the_sources_of_today(name):
     assert sources(example(name)) == sources(source)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_it_ran_through_and_has_a_picture_beside_each_figure(name):
-    nb = example(name)
+def test_the_walk_on_llamacpp_is_there_and_small():
+    assert {"02_baseline", "03_humming", "04_fp8_head", "05_mtp", "06_silent_fallback"} <= {p.stem for p in LLAMACPP}
+    assert sum(p.stat().st_size for p in (ROOT / "outputs/examples/llamacpp").iterdir()) < 3_500_000
+    for path in LLAMACPP:
+        asked = nbformat.read(path, as_version=4).metadata.papermill.parameters
+        assert "engine" not in asked or asked["engine"]["engine"] == "llamacpp"
+
+
+@pytest.mark.parametrize("path", EVERY, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_it_ran_through_and_has_a_picture_beside_each_figure(path):
+    nb = nbformat.read(path, as_version=4)
     assert nb.metadata.labkit.status == "ok" and "widgets" not in nb.metadata
     shown = [o for c in nb.cells for o in c.get("outputs", [])]
     assert not [o for o in shown if o.output_type == "error"]
@@ -39,8 +49,8 @@ def test_it_ran_through_and_has_a_picture_beside_each_figure(name):
     assert not any("Nothing measured yet" in o.get("data", {}).get("text/plain", "") for o in shown)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_it_names_no_machine_path_and_no_secret(name):
-    text = (EXAMPLES / f"{name}.ipynb").read_text(encoding="utf-8")
+@pytest.mark.parametrize("path", EVERY, ids=lambda p: f"{p.parent.name}-{p.stem}")
+def test_it_names_no_machine_path_and_no_secret(path):
+    text = path.read_text(encoding="utf-8")
     assert not re.search(r"(^|[\s\"'(=])/(root|home|work|tmp|Users)/\w", text)
     assert "Bearer " not in text
