@@ -1,6 +1,7 @@
 """Typed, validated parameters of a run: engine, arms, load and plan. The same names in YAML, papermill and panels."""
 
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field
 
@@ -9,7 +10,7 @@ from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
 from labkit.fields import Flag, Model, Text, list_of, real, whole
 
-COMMON, NOTEBOOKS = "common", "notebooks"  # the two sections of a params file
+COMMON, NOTEBOOKS, SWEEP = "common", "notebooks", "sweep"  # the sections of a params file
 ROOT = "LABKIT_ROOT"  # the variable with the folder that relative paths in a notebook's parameters count from
 
 
@@ -79,12 +80,36 @@ class Params(Model):
         return Params.checked({**{n: getattr(self, n) for n in self.model_fields_set}, **changes})
 
 
+class Sweep(Model):
+    """What `labkit sweep` varies. A field belongs to the load (workload, prompt_tokens, sampling.temperature ...) or to
+    the engine (fp8_lm_head, speculative.steps, env.NAME, extra_args, model ...), or is `machine`.
+
+    grid       field -> its values: every combination of them is one configuration
+    list       further configurations, each a mapping of fields
+    where      conditions that a configuration meets, as in "speculative.steps < 4 or not fp8_lm_head"; all must hold
+    baseline   fields of the reference that every block measures again; by default the common settings as they are
+    machines   name -> engine fields that reach it (url, host, python, command_prefix); `machine` takes these names
+    block      configurations that are measured together with one baseline
+    answers    questions with known answers that every configuration is asked once, for its accuracy; 0: none
+    seed       of the order
+    """
+
+    grid: dict[Text, list_of(Any, least=1)] = Field(default_factory=dict)
+    list: list_of(dict[str, Any]) = ()
+    where: list_of(Text) = ()
+    baseline: dict[str, Any] = Field(default_factory=dict)
+    machines: dict[Text, dict[str, Any]] = Field(default_factory=dict)
+    block: whole(1, 64) = 6
+    answers: whole(0, 10_000) = 0
+    seed: whole(0, 2**31 - 1) = 1
+
+
 def load_params(source: str | Path | dict, **changes: object) -> Params:
     """Validate a params file or a mapping into Params; `changes` that are not None (a command line's) override it.
 
-    Of a file's two sections, `common` is read here and `notebooks` by labkit.batch; names outside of them count as
-    common. Raises BadInput naming the field, its value and what is accepted, for unknown names too; Params.ladder
-    says whether the arms fit the engine. Environment: nothing is read from it.
+    Of a file's sections, `common` is read here, `notebooks` by labkit.batch and `sweep` by labkit.measure.sweep; names
+    outside of them count as common. Raises BadInput naming the field, its value and what is accepted, for unknown
+    names too; Params.ladder says whether the arms fit the engine. Environment: nothing is read from it.
     """
     given = common(source if isinstance(source, dict) else read_yaml(Path(source)))
     return Params.checked({**given, **{k: v for k, v in changes.items() if v is not None}})
@@ -95,7 +120,7 @@ def common(document: dict) -> dict:
     section = document.get(COMMON) or {}
     if not isinstance(section, dict):
         raise BadInput(COMMON, section, "a mapping of names to values")
-    loose = {k: v for k, v in document.items() if k not in (COMMON, NOTEBOOKS)}
+    loose = {k: v for k, v in document.items() if k not in (COMMON, NOTEBOOKS, SWEEP)}
     for name in loose:
         if name in section:
             raise BadInput(str(name), loose[name], f"one place: it stands in {COMMON} too")
@@ -125,8 +150,10 @@ def schema() -> dict:
     """JSON schema of a params file, for editors: completion, help and red lines while typing."""
     inner = Params.model_json_schema(by_alias=True)
     definitions = inner.pop("$defs")
+    swept = Sweep.model_json_schema()
     sections = {
         COMMON: {**inner, "description": "values of every notebook and command"},
+        SWEEP: swept,
         NOTEBOOKS: {"type": "object", "additionalProperties": {"type": "object"}, "description": "of single notebooks"},
     }
     return {

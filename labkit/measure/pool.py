@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from labkit import waits
+from labkit.disk import NoRoom
 from labkit.engines import memory, process
 from labkit.engines.adapter import adapter
 from labkit.engines.attach import Attached
 from labkit.engines.config import EngineConfig
 from labkit.engines.process import EngineProcess, Event
-from labkit.engines.turn import notebook_of
+from labkit.engines.turn import Busy, notebook_of
 from labkit.errors import LabError
 
 START_S = 3600.0  # two cold starts of a large model on a GPU
@@ -36,6 +37,14 @@ def _usable(engine: Running, digest: str) -> bool:
 def engine_name(engine: Running) -> str:
     """An engine that is no arm of the panel at hand, for people."""
     return "an attached server" if isinstance(engine, Attached) else engine.config.engine
+
+
+class NotStarted(LabError):
+    """An engine of several did not start; digest says of which configuration, the cause has the rest."""
+
+    def __init__(self, digest: str, cause: LabError):
+        self.digest = digest
+        super().__init__(str(cause))
 
 
 class Pool:
@@ -66,7 +75,7 @@ class Pool:
     ) -> list[Running]:
         """Have these engines running and no others of ours; starts what is missing, in order.
 
-        Raises what labkit.engines.process.start raises: EngineFailed with the last log lines, Owned with the other lab.
+        Raises NotStarted with the last log lines, Owned where another lab has the machine, StartCancelled, NoRoom.
         """
         with waits.holding(self._lock, "another panel of this kernel to start its engines", START_S):
             wanted = [c.digest() for c in configs]
@@ -76,7 +85,12 @@ class Pool:
             for config, digest in zip(configs, wanted, strict=True):
                 engine = self.get(config)
                 if engine is None:
-                    engine = self._start(config, run_dir, on_event, cancel=cancel)
+                    try:
+                        engine = self._start(config, run_dir, on_event, cancel=cancel)
+                    except (process.Owned, process.StartCancelled, NoRoom, Busy):
+                        raise
+                    except LabError as e:
+                        raise NotStarted(digest, e) from e
                     self._running[digest] = engine
                     self.starts[digest] = engine.start_seconds
                 found.append(engine)
@@ -92,7 +106,7 @@ class Pool:
                 raise
             if not same:
                 where = f" at {e.owner.url}" if e.owner.url else ""
-                raise LabError(
+                raise Busy(
                     f"{notebook_of(e.owner.pid)} runs an engine with other settings{where}, and one notebook at a time"
                     " owns the engines. Press Stop engine there (or shut its kernel down), then press Run here again."
                 ) from None
@@ -108,6 +122,13 @@ class Pool:
     def start_seconds(self, config: EngineConfig) -> float | None:
         """How long the last start of this configuration took here, else the longest of any; None before the first."""
         return self.starts.get(config.digest(), max(self.starts.values(), default=None))
+
+    def drop(self, *configs: EngineConfig) -> None:
+        """Stop the engines of these configurations: they hang, or answered with errors."""
+        with waits.holding(self._lock, "a start to end that is under way", STOP_S):
+            for engine in [self._running.pop(c.digest(), None) for c in configs]:
+                if engine is not None:
+                    engine.stop()
 
     def stop(self) -> None:
         """Stop every engine of ours; attached servers stay."""

@@ -8,7 +8,7 @@ from passes in which all of its arms took part: what was measured at another tim
 import threading
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from labkit import workloads
@@ -18,11 +18,12 @@ from labkit.engines.ladder import FAULT
 from labkit.errors import LabError
 from labkit.measure import estimates, session
 from labkit.measure.forecast import Forecast
-from labkit.measure.plan import Block, comparisons, in_turns, shared
-from labkit.measure.pool import Pool, Running, together
+from labkit.measure.plan import Block
+from labkit.measure.pool import NotStarted, Running
 from labkit.measure.prompts import prompts_of, tokenizer_of
-from labkit.measure.results import Arm, Result, results_of
-from labkit.records import Run, RunWriter, Store
+from labkit.measure.recall import Memory
+from labkit.measure.results import Arm, Result
+from labkit.records import RunWriter
 
 Tell = Callable[[str], None]
 
@@ -38,100 +39,32 @@ class Progress:
     row: dict | None = None
 
 
+class ArmFailed(LabError):
+    """One arm cannot be measured, others may: its engine did not start or died, or it failed too often. Has arm."""
+
+    def __init__(self, arm: str, why: str):
+        self.arm = arm
+        super().__init__(why)
+
+
 @dataclass
-class Runner:
+class Runner(Memory):
     """Runs arms and keeps what came out.
 
-    results   by arm name: the present comparison, filled as rows arrive; only passes that all of its arms share
-    kept      by arm name: what was measured of other settings or at other times, for showing with its age
     fresh     by arm name: the rows of the run under way, or of the last one
     check     looks at an engine that has just started, before any request: (its result without rows, its log's path) ->
               a sentence for each option that is not in effect. What it said is in `noticed`, by arm name
     strict    refuse to measure an arm of which it said anything, unless the arm is broken on purpose
     """
 
-    pool: Pool
-    store: Store | None = None
     check: Callable[[Result, Path | None], list[str]] | None = None
     strict: bool = False
     noticed: dict[str, list[str]] = field(default_factory=dict)
-    results: dict[str, Result] = field(default_factory=dict)
-    kept: dict[str, Result] = field(default_factory=dict)
     fresh: dict[str, list[dict]] = field(default_factory=dict)
-    versions: dict[str, str] = field(default_factory=dict)
     on_chunk: Callable[[float, int], None] | None = None  # told of each event of a stream, between two of them
     _new: list[tuple[Arm, str]] = field(default_factory=list)
-    _started: dict[str, tuple[dict, float | None]] = field(default_factory=dict)  # by configuration: info, seconds
-
-    # --- what is there ---------------------------------------------------------------------------------------------
-
-    def recall(self, *choices: Sequence[Arm]) -> None:
-        """Show what the store has of the first of these comparisons that is there whole, else of the last one; all
-        else that it has of these loads becomes `kept`."""
-        if self.store is None:
-            return
-        chosen = next((arms for arms in choices if arms and not self.plan(arms)), choices[-1])
-        rows = self._shared_rows(chosen)
-        self.results = {a.name: self._result(a, rows[a.name], earlier=True) for a in chosen if rows[a.name]}
-        self._recall_kept([a for arms in choices for a in arms])
-
-    def _result(self, arm: Arm, rows: list[dict], *, earlier: bool = False) -> Result:
-        info, start_s = self._started.get(arm.config.digest(), ({}, None))
-        return Result(arm, rows, info, start_s, earlier)
-
-    def _recall_kept(self, arms: Sequence[Arm]) -> None:
-        """Every other setting that was measured under one of these arms' loads."""
-        loads, shown = [a.load for a in arms], {r.arm.setting for r in self.results.values()}
-        self.kept = {}
-        for found in self.store.settings() if self.store else ():
-            if found.load in loads and found.digest is not None:
-                name = found.rows[-1]["arm"]
-                result = Result(Arm.read(name, "", found.config, found.load), found.rows, earlier=True)
-                if result.arm.setting not in shown and result.used:
-                    self.kept[name] = result
-
-    def adopt(self, run: Run | str | Path, arms: Sequence[Arm]) -> list[Arm]:
-        """Take from a finished record what fits these arms by configuration and load; returns the arms that it lacks.
-
-        The record is one comparison of its own: nothing measured elsewhere is mixed into it.
-        """
-        there = {r.arm.setting: r for r in results_of(run).values()}
-        self.results = {a.name: replace(there[a.setting], arm=a) for a in arms if a.setting in there}
-        return [a for a in arms if a.setting not in there]
-
-    def _rows(self, arm: Arm) -> list[dict]:
-        kept = self.store.get(arm.config, arm.load, self.versions.get(arm.config.engine)) if self.store else None
-        return kept.rows if kept else []
-
-    def _shared_rows(self, arms: Sequence[Arm]) -> dict[str, list[dict]]:
-        """By arm name: the rows of passes that all arms of a comparison have in full."""
-        out: dict[str, dict[tuple, dict]] = {a.name: {} for a in arms}
-        for group in comparisons(arms):
-            mine = {a.name: self._rows(a) for a in group}
-            passes = shared(mine, group[0].params.count)
-            for name, rows in mine.items():
-                for row in rows:
-                    if estimates.pass_of(row) in passes:
-                        out[name][*estimates.pass_of(row), row["index"]] = row
-        return {name: list(rows.values()) for name, rows in out.items()}
 
     # --- what is to be done ----------------------------------------------------------------------------------------
-
-    def plan(self, arms: Sequence[Arm], *, again: bool = False) -> list[Block]:
-        """What has to be measured so that each comparison has its repeats: whole passes of all of its arms. `again`
-        adds as many passes once more; nothing is overwritten."""
-        blocks = []
-        for group in comparisons(arms):
-            mine = {a.name: self._rows(a) for a in group}
-            repeats = max(a.params.repeats for a in group)
-            if not again:
-                repeats -= len(shared(mine, group[0].params.count))
-            if repeats > 0:
-                taken = [r["repeat"] for rows in mine.values() for r in rows]
-                blocks.append(Block(list(group), repeats, 1 + max(taken, default=-1)))
-        if all(together([a.config for a in b.arms]) for b in blocks):
-            return blocks
-        return in_turns(blocks)
 
     def forecast(self, blocks: Sequence[Block], resumed: Sequence[dict] = ()) -> tuple[float, bool]:
         """(predicted seconds, whether they rest on measurements of these very settings). resumed: rows that a record
@@ -167,8 +100,9 @@ class Runner:
         """Measure the blocks; yields before each start and after each request. `results` are up to date at each yield.
 
         A row is in the writer before it is seen here, and what a resumed writer holds is not asked again. A cancelled
-        run ends early without raising. Raises LabError when an engine dies (with its last log lines), when three
-        requests in a row fail or are refused, or when an arm has no request that counts: what was measured is kept.
+        run ends early without raising. What was measured is kept when it raises: ArmFailed when an engine does not
+        start or dies (with its last log lines), when three requests in a row fail or are refused, of all or of one arm,
+        or when an arm has no request that counts; NoRoom when the disk takes no more.
         """
         cancel = cancel or threading.Event()
         done = _done(writer.resumed)
@@ -205,7 +139,7 @@ class Runner:
         sides = [self._side(a, e) for a, e in zip(block.arms, engines, strict=True)]
         stamp = {"session": writer.session} | ({} if block.start is None else {"start": block.start})
         fresh: dict[str, list[dict]] = {a.name: [] for a in block.arms}
-        asked, last, expected = 0, None, len(block.left(done))
+        asked, last, expected, failed = 0, None, len(block.left(done)), dict.fromkeys(fresh, 0)
         yield from self._unlike_asked()
         yield "warming up"
         try:
@@ -226,35 +160,48 @@ class Runner:
                 if row["repeat"] < 0:
                     continue
                 asked, last = asked + 1, row
+                failed[row["arm"]] = failed[row["arm"]] + 1 if row["status"] in ("error", "refused") else 0
                 fresh[row["arm"]].append(row)
                 self.fresh[row["arm"]].append(row)
                 old = self.results[row["arm"]]
                 # A new object, because the old one has cached its numbers.
                 self.results[old.name] = Result(old.arm, [*old.rows, row], old.info, old.start_s)
                 yield f"{row['arm']}: repeat {row['repeat'] + 1}, prompt {row['index'] + 1}", row
+                if failed[row["arm"]] == session.FAILURES_IN_A_ROW:
+                    break  # the others answer in between, so the session goes on
         finally:
             self._store(block, fresh)
         if cancel.is_set():
             return
         if asked < expected:
-            raise LabError(
+            raise ArmFailed(
+                last["arm"] if last else block.arms[0].name,
                 f"{session.FAILURES_IN_A_ROW} requests in a row were {last['status']}, the last one by {last['arm']}:"
                 f" {last['error']}. {asked} of {expected} requests were made; they are in the record."
                 if last
-                else "no request was made"
+                else "no request was made",
             )
         for arm in block.arms:
             if self.fresh[arm.name] and not estimates.good(self.fresh[arm.name]):
-                estimates.estimate(self.fresh[arm.name])  # raises with the reasons
+                try:
+                    estimates.estimate(self.fresh[arm.name])
+                except estimates.NoSamples as e:
+                    raise ArmFailed(arm.name, str(e)) from None
 
     def _engines(self, block, earlier, writer, cancel, tell) -> list[Running]:
         def heard(e) -> None:
             tell(f"{e.kind}: {e.text}" if e.kind in ("phase", "ready", "retry") else e.text)
 
         configs, self._new = [a.config for a in block.arms], []
-        engines = self.pool.ensure(configs, writer.directory, cancel=cancel, on_event=heard)
+        try:
+            engines = self.pool.ensure(configs, writer.directory, cancel=cancel, on_event=heard)
+        except NotStarted as e:
+            raise ArmFailed(next(a.name for a in block.arms if a.config.digest() == e.digest), str(e)) from e
         for arm, engine in zip(block.arms, engines, strict=True):
-            info = engine.server_info()
+            try:
+                info = engine.server_info()
+            except LabError as e:
+                raise ArmFailed(arm.name, str(e)) from e
             self.versions[arm.config.engine] = str(info.get("version", ""))
             rows = [*earlier[arm.name], *self.fresh[arm.name]]
             self._started[arm.config.digest()] = (info, engine.start_seconds)
@@ -308,7 +255,7 @@ class Runner:
         except Unreachable as e:
             gone = str(e)
         if gone:
-            raise LabError(gone)
+            raise ArmFailed(row["arm"], gone)
 
     def _store(self, block: Block, fresh: Mapping[str, list[dict]]) -> None:
         if self.store is None:
