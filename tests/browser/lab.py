@@ -169,11 +169,16 @@ class Page:
     def notes(self) -> list[str]:
         """What the panel says: notes and alerts."""
         return self.tab.evaluate(
-            "() => [...document.querySelectorAll('.labkit-note, .labkit-log')].map(e => e.innerText).filter(t => t)"
+            """() => [...document.querySelectorAll('.labkit-note, .labkit-log, .labkit-alert')]
+            .map(e => e.innerText).filter(t => t)"""
         )
 
     def press(self, button: str) -> None:
-        """Click a panel's button by its words."""
+        """Click a panel's button by its words, once the kernel has heard of everything before it: a busy kernel gets a
+        slider's last move later than a click."""
+        for _ in range(2):
+            self.tab.wait_for_timeout(150)
+            self.tab.wait_for_function(_READY, timeout=90_000)
         exact = re.compile(rf"^\s*{re.escape(button)}\s*$")
         self.tab.locator("button.jupyter-button").filter(has_text=exact).first.click()
 
@@ -189,7 +194,7 @@ class Page:
 
     def shut_down(self) -> None:
         """End the notebook's kernel, and its engines with it: the next notebook may start its own."""
-        self.tab.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.shutdown()")
+        self.tab.evaluate("() => window.jupyterapp.shell.currentWidget?.sessionContext.shutdown()")
 
     def settle(self) -> None:
         """Leave without the question whether to save."""

@@ -391,10 +391,16 @@ def test_no_explored_setting_is_lost_and_a_saved_notebook_shows_everything_witho
         "() => [...document.querySelectorAll('.jp-OutputArea-output img')].filter(i => i.clientHeight > 50).length"
     )
 
+    opened = (
+        "() => !!(window.jupyterapp && window.jupyterapp.shell.currentWidget && document.querySelector('.jp-Cell'))"
+    )
+    page.until(lambda: page.tab.evaluate(opened), timeout_s=90, note="the notebook without a kernel")
+
     def seen():
-        page.command("notebook:move-cursor-down")
+        page.tab.mouse.wheel(0, 400)  # cells far from the view are not in the page
         return page.tab.evaluate(pictures)
 
+    page.tab.mouse.move(600, 600)
     page.until(seen, timeout_s=90, note="the pictures without a kernel")
 
 

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import ipywidgets as W
+import pandas as pd  # here and not at the first use: two threads that import it at once get half of it
+from itables.widget import ITable
 
 from labkit.errors import BadInput
 from labkit.figures import explored as figures
@@ -45,9 +47,6 @@ class Table:
 
     def refresh(self) -> None:
         """Read the records again."""
-        import pandas as pd
-        from itables.widget import ITable
-
         ticked = {e.key for e in self.ticked}
         self.settings = self.shelf.settings()
         count = len(self.settings)
