@@ -76,6 +76,7 @@ def test_a_person_walks_through_the_baseline(open_notebook, lab):
     page.until(lambda: page.tab.locator("[role=alert]", has_text="-5").count(), note="the refused guess")
     assert not page.traces(0)
     field.fill("3")
+    field.press("Tab")
     page.press("Commit guess")
     page.until(lambda: any(n.startswith("Committed: 3") for n in page.notes()), note="the guess")
     assert field.is_disabled() and page.locked("Commit guess") and page.locked("Skip")
