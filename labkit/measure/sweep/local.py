@@ -11,10 +11,10 @@ from labkit.records.sweep import BLOCKS
 
 
 def reachable(plan: Plan) -> None:
-    """Raises BadInput for a machine that only a worker of a scheduler can be."""
+    """Raises BadInput for a machine of which nothing says how it is reached."""
     for p in plan.measured:
         if p.machine != THIS and not plan.sweep.machines[p.machine]:
-            raise BadInput(f"sweep.machines.{p.machine}", {}, "how it is reached from here, or a --scheduler")
+            raise BadInput(f"sweep.machines.{p.machine}", {}, "how it is reached from here")
 
 
 class Local:
