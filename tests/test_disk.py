@@ -106,7 +106,7 @@ def test_report_into_a_folder_that_is_missing(tmp_path):
 def test_exports_of_a_panel(tmp_path, monkeypatch):
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     experiment = SimpleNamespace(name="02_baseline", parameters=lambda: {"count": 4, "workload": "word-problems"})
-    panel = SimpleNamespace(out_dir=tmp_path, experiment=experiment, static=lambda name: [])
+    panel = SimpleNamespace(out_dir=tmp_path, experiment=experiment, static=lambda name: [], record=None)
     for one in (export.save_parameters, export.export_report):
         assert "02_baseline" in refused(tmp_path, lambda one=one: one(panel))
 

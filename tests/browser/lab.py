@@ -153,8 +153,9 @@ class Page:
         )
 
     def measured(self, figure: int = 0) -> list[dict]:
-        """Traces of the figure that are measured and have a point."""
-        return [t for t in self.traces(figure) if "measured" in t["name"] and t["y"]]
+        """Traces of the figure that are measured and have a point; not the hollow ones beside the comparison."""
+        found = [t for t in self.traces(figure) if "measured" in t["name"] and t["y"]]
+        return [t for t in found if "not compared" not in t["name"]]
 
     def until(self, what, *, timeout_s: float = 60, note: str = "") -> object:
         """Poll until what() is true; it and its value are returned. Raises AssertionError with the page's notes."""

@@ -60,7 +60,7 @@ def labkit_run(names, tmp_path, own):
 
 def check(name, document, tmp_path):
     outcome = next(o for o in document["notebooks"] if o["name"] == name)
-    assert outcome["status"] == "ok" and outcome["summary"].startswith(name)
+    assert outcome["status"] == "ok" and f"{name}\n" in outcome["summary"]
     arms = CASES[name][1]
     (record,) = sorted((Path(document["directory"]) / "records").glob(f"*-{name}"))
     run = read_run(record)

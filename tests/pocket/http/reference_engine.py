@@ -8,12 +8,15 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 
-from labkit.pocket.engine import Score
-from training.reference import Reference
+sys.path.insert(0, str(Path(__file__).parents[3]))  # training/ is not installed
+
+from labkit.pocket.engine import Score  # noqa: E402
+from training.reference import Reference  # noqa: E402
 
 
 class Generation:
