@@ -66,5 +66,6 @@ def test_a_figure_that_differs_from_the_table_is_found():
 
 
 def test_a_sentence_that_differs_from_the_table_is_found():
-    nb = broken("05_mtp", lambda t: t.replace("c = ", "c = 7"))
+    # A quiet run has such a sentence of its own; an unstable one says no cause.
+    nb = broken("05_mtp", lambda t: f"{t}<p>It pays because a is above c = 7.00.</p>" if "<table" in t else t)
     assert any("a sentence has c" in s for s in contradictions(nb))
