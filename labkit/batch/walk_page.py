@@ -141,8 +141,8 @@ def notes(found: list[dict]) -> list[str]:
 
 def figure(walk: Walk) -> go.Figure:
     """The ladder: measured TPOT of each arm beside what was predicted, and the byte floor of plain arms."""
-    said = walk.foreseen
-    forecasts = {n: f for n, f in said.items() if not f.bound}
+    ladder = {a.name for a in walk.arms}  # the sweep's arms were predicted too; 05 shows them
+    forecasts = {n: f for n, f in walk.foreseen.items() if n in ladder and not f.bound}
     kinds: dict[str, list[tuple[str, Evidence]]] = {
         "predicted": [(n, f.best) for n, f in forecasts.items()],
         "predicted if no draft is right": [(n, f.worst) for n, f in forecasts.items() if f.worst is not None],
