@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from labkit.evidence import Evidence
-from labkit.figures.marks import add_level, add_points, add_ranges, add_segments, hover, positions
+from labkit.figures.marks import add_level, add_points, add_ranges, add_segments, by_tier, hover, positions
 from labkit.figures.theme import (
     GREEN,
     INK,
@@ -60,16 +60,15 @@ def tpot(
         points = [e for n, e in measured if n == name]
         if points:
             add_points(figure, [index] * len(points), points, unit="ms", name=name, look=series(index))
-    for tier in dict.fromkeys(e.tier for _, e in floors):
-        same = [(order.index(n), e) for n, e in floors if e.tier == tier]
-        add_segments(figure, same, unit="ms", name="byte floor", look=Series(INK, "dash", "x"))
+    for _, xs, same in by_tier((order.index(n), e) for n, e in floors):
+        levels = list(zip(xs, same, strict=True))
+        add_segments(figure, levels, unit="ms", name="byte floor", look=Series(INK, "dash", "x"))
     spans = [(float(order.index(n)), a, z) for n, a, z in ranges]
     add_ranges(figure, spans, unit="ms", name="byte floor, all drafts right to none", look=PREDICTED[0])
     beside = [(items, label, look) for (label, items), look in zip(kinds.items(), PREDICTED, strict=False)]
     for place, (items, label, look) in enumerate([*beside, (reported, "reported elsewhere", ELSEWHERE)], start=1):
-        for tier in dict.fromkeys(e.tier for _, e in items):
-            same = [(order.index(n) + 0.11 * place, e) for n, e in items if e.tier == tier]  # beside the measured point
-            add_points(figure, [x for x, _ in same], [e for _, e in same], unit="ms", name=label, look=look)
+        for _, xs, same in by_tier((order.index(n) + 0.11 * place, e) for n, e in items):  # beside the measured point
+            add_points(figure, xs, same, unit="ms", name=label, look=look)
     if guess_s is not None:
         # The reader's guess has no tier: a line of its own kind, named as what it is.
         figure.add_scatter(

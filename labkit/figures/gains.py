@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import plotly.graph_objects as go
 
 from labkit.evidence import Evidence
-from labkit.figures.marks import add_points, hover, positions
+from labkit.figures.marks import add_guess, add_no_gain, add_points, by_tier, hover, positions
 from labkit.figures.theme import GREEN, INK, SERIES, VERMILION, Series, new, series
 
 Named = tuple[str, Evidence]
@@ -40,22 +40,12 @@ def by_load(
     for place, (load, items) in enumerate(everything.items()):
         look = series(place) if load in measured else Series(INK, "dash", series(place).marker)
         there = [(order.index(part) + 0.13 * (place - half), e) for part, e in items]
-        for tier in dict.fromkeys(e.tier for _, e in there):
-            same = [(x, e) for x, e in there if e.tier == tier]
+        for _, xs, same in by_tier(there):
             name = load if load in measured else f"{load}, from reported times"
-            add_points(figure, [x for x, _ in same], [e for _, e in same], unit="1", name=name, look=look)
+            add_points(figure, xs, same, unit="1", name=name, look=look)
     if guess is not None:
-        figure.add_scatter(
-            x=[order.index(guess[0]) + 0.32],
-            y=[guess[1]],
-            mode="markers",
-            name="your guess ✎",
-            marker=dict(symbol="star-open", size=13, color=SERIES[4].colour),
-            hovertemplate="your guess: %{y}<extra></extra>",
-        )
-    figure.add_hline(
-        y=1, line=dict(color=VERMILION, width=1.5), annotation_text="no gain", annotation_position="top left"
-    )
+        add_guess(figure, order.index(guess[0]) + 0.32, guess[1])
+    add_no_gain(figure)
     figure.update_yaxes(rangemode="tozero")
     return figure
 
@@ -120,9 +110,8 @@ def splits(
         ("more bandwidth", 2, SERIES[1], 0.08),
     ):
         points = [(i + shift, item[part]) for i, item in enumerate(items)]
-        for tier in dict.fromkeys(e.tier for _, e in points):
-            same = [(x, e) for x, e in points if e.tier == tier]
-            add_points(figure, [x for x, _ in same], [e for _, e in same], unit="1", name=label, look=look)
+        for _, xs, same in by_tier(points):
+            add_points(figure, xs, same, unit="1", name=label, look=look)
     figure.add_hline(y=1, line=dict(color=VERMILION, width=1.5))
     figure.update_yaxes(rangemode="tozero")
     return figure

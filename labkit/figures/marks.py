@@ -1,12 +1,12 @@
 """Draw evidence: a point, a line or a bar always shows its tier's shape, its interval and, on hover, its formula."""
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import plotly.graph_objects as go
 
 from labkit.evidence import Evidence, Tier
-from labkit.figures.theme import INK, TIERS, Series, tier_name
+from labkit.figures.theme import INK, ORANGE, TIERS, VERMILION, Series, tier_name
 
 
 def hover(e: Evidence, name: str = "") -> str:
@@ -45,6 +45,33 @@ def bars_of(points: Sequence[Evidence], unit: str) -> dict | None:
         arrayminus=[0 if p.low is None else p.value - p.low for p in points],
         thickness=2,
         width=9,
+    )
+
+
+def by_tier(pairs: Iterable[tuple[float, Evidence]]) -> Iterator[tuple[Tier, list[float], list[Evidence]]]:
+    """Points of mixed tiers as add_points takes them: of each tier, in order of appearance, the xs and the evidence."""
+    pairs = list(pairs)
+    for tier in dict.fromkeys(e.tier for _, e in pairs):
+        same = [(x, e) for x, e in pairs if e.tier == tier]
+        yield tier, [x for x, _ in same], [e for _, e in same]
+
+
+def add_guess(figure: go.Figure, x: float, y: float, spec: str = "") -> None:
+    """Add the reader's guess, a star: it has no tier. spec: plotly's number format of the hover."""
+    figure.add_scatter(
+        x=[x],
+        y=[y],
+        mode="markers",
+        name="your guess ✎",
+        marker=dict(symbol="star-open", size=13, color=ORANGE),
+        hovertemplate=f"your guess: %{{y{spec}}}<extra></extra>",
+    )
+
+
+def add_no_gain(figure: go.Figure) -> None:
+    """Add the line at 1 below which a change made things slower."""
+    figure.add_hline(
+        y=1, line=dict(color=VERMILION, width=1.5), annotation_text="no gain", annotation_position="top left"
     )
 
 

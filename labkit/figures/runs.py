@@ -7,8 +7,8 @@ from statistics import median
 import plotly.graph_objects as go
 
 from labkit.evidence import Evidence
-from labkit.figures.marks import add_points
-from labkit.figures.theme import INK, ORANGE, Series, new, series, tier_name
+from labkit.figures.marks import add_guess, add_points
+from labkit.figures.theme import INK, Series, new, series, tier_name
 from labkit.measure.stats import at_rank
 
 BY_BYTES = Series(INK, "dash", "cross")  # what the account says, beside what was measured
@@ -132,14 +132,7 @@ def context_sweep(
                 xs, values = zip(*points, strict=True)
                 add_points(figure, xs, values, unit=unit, name=label, look=look, lines=True)
     if guess is not None:
-        figure.add_scatter(
-            x=[guess[0]],
-            y=[guess[1]],
-            mode="markers",
-            name="your guess ✎",
-            marker=dict(symbol="star-open", size=13, color=ORANGE),
-            hovertemplate="your guess: %{y:.3g}<extra></extra>",
-        )
+        add_guess(figure, guess[0], guess[1], ":.3g")
     ticks = sorted({x for side in (measured, floors or {}) for v in side.values() for x, _ in v})
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[_tokens(t) for t in ticks])
     figure.update_yaxes(rangemode="tozero")

@@ -5,7 +5,17 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from labkit.evidence import Evidence, Tier
-from labkit.figures.marks import add_arrows, add_points, add_ranges, bars_of, hover, positions
+from labkit.figures.marks import (
+    add_arrows,
+    add_guess,
+    add_no_gain,
+    add_points,
+    add_ranges,
+    bars_of,
+    by_tier,
+    hover,
+    positions,
+)
 from labkit.figures.theme import INK, ORANGE, SERIES, VERMILION, new, series, tier_name
 from labkit.roofline.proportions import wilson
 
@@ -207,24 +217,14 @@ def speedups(
     )
     for pairs, name, look, shift in sides:
         there = [(n, e) for n, e in pairs if e is not None]
-        for tier in dict.fromkeys(e.tier for _, e in there):
-            same = [(at[n] + shift, e) for n, e in there if e.tier == tier]
+        for tier, xs, same in by_tier((at[n] + shift, e) for n, e in there):
             said = "from times reported elsewhere" if shift > 0 and tier is Tier.DERIVED else name
-            add_points(figure, [x for x, _ in same], [e for _, e in same], unit="1", name=said, look=look)
+            add_points(figure, xs, same, unit="1", name=said, look=look)
     add_ranges(figure, [(at[n], a, z) for n, a, z in ranges], unit="1", name="predicted", look=SERIES[4])
     add_arrows(figure, [((at[n] - 0.1, p.value), (at[n], m.value)) for n, p, m in items if p and m])
     if guess is not None:
-        figure.add_scatter(
-            x=[at.get(guess_at, len(order) - 1) + 0.2],
-            y=[guess],
-            mode="markers",
-            name="your guess ✎",
-            marker=dict(symbol="star-open", size=13, color=SERIES[4].colour),
-            hovertemplate="your guess: %{y}<extra></extra>",
-        )
-    figure.add_hline(
-        y=1, line=dict(color=VERMILION, width=1.5), annotation_text="no gain", annotation_position="top left"
-    )
+        add_guess(figure, at.get(guess_at, len(order) - 1) + 0.2, guess)
+    add_no_gain(figure)
     figure.update_yaxes(rangemode="tozero")
     return figure
 
