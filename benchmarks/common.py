@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from labkit import waits
 from labkit.errors import BadInput, LabError
 
 
@@ -87,6 +88,20 @@ def existing(field: str, path: str | Path, what: str) -> Path:
     if not found.exists():
         raise BadInput(field, str(path), what)
     return found
+
+
+def version_in(tool: Path, package: str) -> str:
+    """The version of a package in the environment that a tool stands in, by its metadata; "unknown" without any."""
+    found = sorted(tool.parent.parent.glob(f"lib/python*/site-packages/{package}-*.dist-info"))
+    return found[-1].name.removeprefix(f"{package}-").removesuffix(".dist-info") if found else "unknown"
+
+
+def ran(argv: Sequence[str], what: str, *, timeout_s: float, env: dict[str, str], wrote: Callable[[], object]) -> None:
+    """Run somebody else's tool. LabError with its last line when it fails or `wrote` finds no result."""
+    done = waits.run(argv, what=what, timeout_s=timeout_s, env=env)
+    if done.returncode or not wrote():
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()] or ["no output"]
+        raise LabError(f"{what}: {lines[-1].strip()[:300]}")
 
 
 def machine() -> dict:

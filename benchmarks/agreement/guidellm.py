@@ -18,14 +18,14 @@ import sys
 import tempfile
 from pathlib import Path
 
-from labkit import waits, workloads
+from labkit import workloads
 from labkit.errors import LabError
 from labkit.measure.client import generate
 from labkit.pocket.options import SHIPPED_WEIGHTS
 from labkit.workloads import Prompt
 
 from .. import servers
-from ..common import existing, machine, run, whole
+from ..common import Paired, existing, machine, ran, run, version_in, whole
 
 AGREE = 0.02
 TOOL_S = 1800.0
@@ -53,7 +53,7 @@ def main(args: argparse.Namespace) -> dict:
     figures["output_tok_s"] = {"theirs": speeds[0], "ours": speeds[1:], "ratio": 2 * speeds[0] / sum(speeds[1:])}
     return {
         "yardstick": "GuideLLM",
-        "version": version(tool),
+        "version": version_in(tool, "guidellm"),
         "machine": machine(),
         "load_average": os.getloadavg(),
         "server": args.url or f"pocket engine, {args.arm}",
@@ -68,13 +68,13 @@ def main(args: argparse.Namespace) -> dict:
 
 def compare(theirs: list[float], ours_: list[float]) -> dict:
     """Medians, and the median over prompts of theirs / ours."""
-    ratios = [t / o for t, o in zip(theirs, ours_, strict=True)]
+    pairs = Paired(tuple(ours_), tuple(theirs))
     return {
         "theirs_median": statistics.median(theirs),
         "ours_median": statistics.median(ours_),
-        "ratio": statistics.median(ratios),
-        "ratio_low": min(ratios),
-        "ratio_high": max(ratios),
+        "ratio": pairs.ratio,
+        "ratio_low": min(pairs.ratios),
+        "ratio_high": max(pairs.ratios),
     }
 
 
@@ -121,10 +121,7 @@ def guidellm(tool: Path, url: str, asked: list[Prompt], folder: Path) -> list[di
     ]
     # One worker: on two cores every further process of a load tool is part of what it measures.
     env = os.environ | {"HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1", "GUIDELLM__MAX_WORKER_PROCESSES": "1"}
-    done = waits.run(argv, what="guidellm", timeout_s=TOOL_S, env=env)
-    if done.returncode or not saved.exists():
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()] or ["no output"]
-        raise LabError(f"guidellm: {lines[-1].strip()[:300]}")
+    ran(argv, "guidellm", timeout_s=TOOL_S, env=env, wrote=saved.exists)
     requests = json.loads(saved.read_text())["benchmarks"][0]["requests"]
     good = {_prompt(r): r for r in requests["successful"]}
     if len(good) != len(asked) or any(p.text not in good for p in asked):
@@ -143,12 +140,6 @@ def _prompt(request: dict) -> str:
     if sent.get("temperature") != 0:
         raise LabError("guidellm: it did not send temperature 0")
     return sent["prompt"]
-
-
-def version(tool: Path) -> str:
-    """GuideLLM's version, by the metadata in its environment."""
-    found = sorted(tool.parent.parent.glob("lib/python*/site-packages/guidellm-*.dist-info"))
-    return found[-1].name.removeprefix("guidellm-").removesuffix(".dist-info") if found else "unknown"
 
 
 def show(result: dict) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import yaml
 
-from labkit import waits, workloads
+from labkit import workloads
 from labkit.errors import LabError
 from labkit.measure import evaluation
 from labkit.measure.session import Side, sample
@@ -30,7 +30,7 @@ from labkit.roofline.proportions import mcnemar_exact, wilson
 from labkit.workloads import Prompt, answers
 
 from .. import servers
-from ..common import existing, machine, run, whole
+from ..common import existing, machine, ran, run, version_in, whole
 
 TASK = "labkit_agreement"
 FILTERS = {"strict": "strict-match", "flexible": "flexible-extract"}
@@ -51,7 +51,7 @@ def main(args: argparse.Namespace) -> dict:
     scores = {name: {kind: score(mine[name], found) for kind, found in theirs[name].items()} for name in FILTERS}
     return {
         "yardstick": "lm-evaluation-harness",
-        "version": version(tool),
+        "version": version_in(tool, "lm_eval"),
         "machine": machine(),
         "load_average": os.getloadavg(),
         "server": args.url or f"pocket engine, {args.arm}",
@@ -100,14 +100,14 @@ def harness(tool: Path, url: str, asked: list[Prompt], folder: Path) -> dict[str
     argv += ["--tasks", TASK, "--include_path", str(tasks), "--output_path", str(folder / "out"), "--log_samples"]
     argv += ["--gen_kwargs", f"max_gen_toks={asked[0].max_new_tokens}", "--batch_size", "1"]
     env = os.environ | {"HF_HOME": str(folder / "hf"), "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
-    done = waits.run(argv, what="lm_eval", timeout_s=TOOL_S, env=env)
-    samples = sorted((folder / "out").rglob(f"samples_{TASK}_*.jsonl"))
-    if done.returncode or not samples:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()] or ["no output"]
-        raise LabError(f"lm_eval: {lines[-1].strip()[:300]}")
+
+    def samples() -> list[Path]:
+        return sorted((folder / "out").rglob(f"samples_{TASK}_*.jsonl"))
+
+    ran(argv, "lm_eval", timeout_s=TOOL_S, env=env, wrote=samples)
     names = {theirs: name for name, theirs in FILTERS.items()}
     found: dict[str, dict[int, tuple[bool, bool]]] = {name: {} for name in FILTERS}
-    for line in samples[-1].read_text(encoding="utf-8").splitlines():
+    for line in samples()[-1].read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
         index, text = row["doc_id"], str(row["filtered_resps"][0])
         number = answers.same(answers.number(text), asked[index].expected)
@@ -127,12 +127,6 @@ def gsm8k_of(tool: Path) -> Path:
     if not found:
         raise LabError(f"{tool}: no lm_eval/tasks/gsm8k/gsm8k.yaml in its environment")
     return found[-1]
-
-
-def version(tool: Path) -> str:
-    """The harness's version, by the metadata in its environment."""
-    found = sorted(tool.parent.parent.glob("lib/python*/site-packages/lm_eval-*.dist-info"))
-    return found[-1].name.removeprefix("lm_eval-").removesuffix(".dist-info") if found else "unknown"
 
 
 def score(mine: list[bool], theirs: list[bool]) -> dict:

@@ -1,48 +1,17 @@
 import numpy as np
 import pytest
+from small import POCKET
 
 from benchmarks import gguf_random, gguf_shape
 from labkit.errors import BadInput
 
-CONFIG = {
-    "architectures": ["BailingMoeV3ForCausalLM"],
-    "model_type": "bailing_hybrid",
-    "vocab_size": 6144,
-    "hidden_size": 384,
-    "intermediate_size": 768,
-    "first_k_dense_replace": 2,
-    "num_hidden_layers": 12,
-    "layer_group_size": 6,
-    "num_attention_heads": 4,
-    "head_dim": 64,
-    "num_experts": 24,
-    "num_experts_per_tok": 8,
-    "num_shared_experts": 1,
-    "moe_intermediate_size": 128,
-    "moe_shared_expert_intermediate_size": 128,
+CONFIG = POCKET | {
     "norm_topk_prob": True,
     "routed_scaling_factor": 2.5,
-    "kv_lora_rank": 128,
-    "q_lora_rank": None,
-    "qk_nope_head_dim": 64,
-    "qk_rope_head_dim": 32,
-    "v_head_dim": 64,
     "rope_theta": 600000,
-    "short_conv_kernel_size": 4,
     "kda_lower_bound": -5.0,
-    "rms_norm_eps": 1e-6,
-    "num_nextn_predict_layers": 1,
+    "rms_norm_eps": 1e-06,
     "max_position_embeddings": 32768,
-    "no_kda_lora": True,
-    "gated_attention_proj_granularity_type": "element_wise",
-    "tie_word_embeddings": False,
-    "quantization_config": {
-        "quant_method": "fp8",
-        "fmt": "e4m3",
-        "weight_block_size": [128, 128],
-        "routed_experts_quant_method": "mxfp4",
-        "modules_to_not_convert": ["lm_head", "model.word_embeddings"],
-    },
 }
 
 

@@ -4,23 +4,10 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from small import BAILING
+from small import POCKET
 
 from labkit.measure import probe
 from labkit.measure.results import Result
-
-CONFIG = BAILING | {
-    "model_type": "bailing_hybrid",
-    "vocab_size": 6144,
-    "hidden_size": 384,
-    "intermediate_size": 768,
-    "first_k_dense_replace": 2,
-    "num_hidden_layers": 12,
-    "layer_group_size": 6,
-    "num_attention_heads": 4,
-    "num_experts": 24,
-    "num_experts_per_tok": 8,
-}
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +29,7 @@ def model(tmp_path):
     """A folder with the pocket model's config.json."""
     folder = tmp_path / "model"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(CONFIG))
+    (folder / "config.json").write_text(json.dumps(POCKET))
     return str(folder)
 
 

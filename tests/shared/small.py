@@ -34,6 +34,19 @@ BAILING = {
         "modules_to_not_convert": ["lm_head", "model.word_embeddings"],
     },
 }
+# The shape of the shipped pocket model.
+POCKET = BAILING | {
+    "model_type": "bailing_hybrid",
+    "vocab_size": 6144,
+    "hidden_size": 384,
+    "intermediate_size": 768,
+    "first_k_dense_replace": 2,
+    "num_hidden_layers": 12,
+    "layer_group_size": 6,
+    "num_attention_heads": 4,
+    "num_experts": 24,
+    "num_experts_per_tok": 8,
+}
 QWEN3_MOE = {
     "architectures": ["Qwen3MoeForCausalLM"],
     "vocab_size": 100,
