@@ -91,7 +91,7 @@ def sentences(walk: Walk, found: list[dict]) -> list[str]:
 
 def _beside(found: list[dict]) -> str:
     """Predictions against what was measured: of a step's time, of a round's where an arm drafts."""
-    parts, errors, parted = [], [], False
+    parts, held, parted = [], 0, False
     for r in found:
         said = r["predicted"]
         if said is None or said["bound"] or r["expect"] == ladder.FAULT:
@@ -99,15 +99,12 @@ def _beside(found: list[dict]) -> str:
         ms = r["tpot_s"]["median"] * 1e3
         low, high = (1e3 * (said[end] or said["best"])["value"] for end in ("best", "worst"))
         off = r["prediction_error"]
-        errors.append(
-            0.0 if off is None and low * (1 - NEAR) <= ms <= high * (1 + NEAR) else 1.0 if off is None else off
-        )
+        held += low * (1 - NEAR) <= ms <= high * (1 + NEAR) if off is None else abs(off) <= NEAR
         parted = parted or bool(said.get("pass_s"))
         shown = "" if off is None else f" ({'a round' if r['c'] else 'a step'} {off:+.1%})"
         parts.append(f"{r['arm']} {r['predicted_text']}, then {ms:.2f} ms{shown}")
     if not parts:
         return "Nothing could be predicted here: the model's shape is not known."
-    held = sum(abs(e) <= NEAR for e in errors)
     rest = "" if held == len(parts) else "; what is further off, the prediction does not explain"
     basis = "bytes, arithmetic and fixed parts at probed rates" if parted else "bytes"
     return (

@@ -1,4 +1,4 @@
-"""Commands that measure take turns: --wait and --no-wait, and the wait itself."""
+"""What commands that measure share: --wait and --no-wait, the wait itself, and progress on stderr."""
 
 import argparse
 import sys
@@ -24,7 +24,9 @@ def taken(args: argparse.Namespace, *, urls: Collection[str] = ()) -> AbstractCo
     """This command's turn on the machine (labkit.engines.turn). Raises Busy after --wait seconds."""
     from labkit.engines.turn import turn
 
-    def say(text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
     return turn(f"labkit {args.command}", args.wait, say, urls)
+
+
+def say(text: str) -> None:
+    """Progress goes to stderr, so that stdout holds the result alone."""
+    print(text, file=sys.stderr, flush=True)

@@ -5,7 +5,8 @@ import json
 from typing import TYPE_CHECKING
 
 from labkit.cli import _turn
-from labkit.cli.ladder import arms_of, say
+from labkit.cli._turn import say
+from labkit.cli.ladder import arms_of
 
 if TYPE_CHECKING:
     from labkit.measure.plan import Block

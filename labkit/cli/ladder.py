@@ -2,10 +2,10 @@
 
 import argparse
 import json
-import sys
 from typing import TYPE_CHECKING
 
 from labkit.cli import _turn
+from labkit.cli._turn import say
 from labkit.errors import BadInput
 
 if TYPE_CHECKING:
@@ -174,11 +174,6 @@ def _alone(file: str | None, changes: dict) -> None:
     given = ["params"] * (file is not None) + [n for n, v in changes.items() if v is not None]
     if given:
         raise BadInput("--resume", f"with {', '.join(given)}", "--resume alone: the record has its parameters")
-
-
-def say(text: str) -> None:
-    """Progress goes to stderr, so that stdout holds the result alone."""
-    print(text, file=sys.stderr, flush=True)
 
 
 def lines(arms: list[dict]) -> list[str]:

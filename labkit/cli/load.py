@@ -5,6 +5,7 @@ import json
 from typing import TYPE_CHECKING
 
 from labkit.cli import _turn
+from labkit.cli._turn import say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -91,7 +92,7 @@ def _arms(args: argparse.Namespace, params: "Params", most: int) -> "list[ladder
     from labkit.engines.adapter import adapter
 
     sound = ladder.choose(params.ladder())
-    names = args.arms.split(",") if args.arms else [a.name for a in (sound[-1],)]
+    names = args.arms.split(",") if args.arms else [sound[-1].name]
     if not args.arms and (before := ladder.reference(params.ladder(), sound[-1])):
         names.append(before.name)
     widen = getattr(adapter(params.engine.engine), "at_once", lambda config, n: config)
@@ -128,10 +129,8 @@ def _measured(args: argparse.Namespace, params: "Params", arms: "list[ladder.Arm
 
 def _ask(args, params, arms, levels, pool: "Pool", writer: "RunWriter") -> "tuple[dict, dict[str, str]]":
     """Rows by (arm, level), and what each server says of how many requests it takes at once."""
-    from labkit.cli.ladder import say
-    from labkit.engines.adapter import evidence
     from labkit.measure import concurrent, session
-    from labkit.measure.pool import together
+    from labkit.measure.pool import describe, together
     from labkit.measure.prompts import prompts_of
 
     rows: dict[tuple[str, Level], list[dict]] = {(a.name, level): [] for a in arms for level in levels}
@@ -143,17 +142,7 @@ def _ask(args, params, arms, levels, pool: "Pool", writer: "RunWriter") -> "tupl
         sides = []
         for a, engine in zip(group, engines, strict=True):
             info = engine.server_info()
-            writer.add_arm(
-                a.name,
-                requested=a.config.as_dict(),
-                server_info=info,
-                launch=engine.launch_record(),
-                title=a.title,
-                expect=a.expect,
-                before=a.before,
-                options=evidence(a.config, info),
-                load=params.load(),
-            )
+            describe(writer, a, engine, info, params.load())
             if info.get("max_running_requests") == 1:
                 notes[a.name] = "it takes one request at a time and queues the others, as it says itself"
             key = getattr(engine, "api_key", None)

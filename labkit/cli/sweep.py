@@ -6,6 +6,8 @@ import re
 import sys
 from pathlib import Path
 
+from labkit.cli import _turn
+from labkit.cli._turn import say
 from labkit.errors import BadInput
 
 HELP = "measure many configurations of a params file's sweep section, unattended; --resume goes on after a crash"
@@ -18,15 +20,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", metavar="TIME", help="such as 90s, 30m or 2h: spent by successive halving")
     parser.add_argument("--dry-run", action="store_true", help="only say what would be measured and what is skipped")
     parser.add_argument("--out", metavar="DIR", help="parent of the sweep's folder (default: outputs)")
-    wait = parser.add_mutually_exclusive_group()
-    wait.add_argument("--wait", type=float, default=3600, metavar="S", help="wait this long for another run")
-    wait.add_argument("--no-wait", dest="wait", action="store_const", const=0.0, help="refuse then, in one line")
+    _turn.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
     from labkit import disk
     from labkit.batch.line import Line
-    from labkit.engines.turn import turn
     from labkit.measure.sweep import drive, points
     from labkit.measure.sweep.local import Local, reachable
     from labkit.params import read_yaml
@@ -58,7 +57,7 @@ def main(args: argparse.Namespace) -> int:
         directory = new_directory(parent, f"sweep-{plan.params.engine.engine}")
         drive.create(document, directory, budget)
     say(f"sweep: {directory} (labkit sweep --resume {directory} goes on with it)")
-    with Line(sys.stderr) as line, turn("a sweep", args.wait, say):
+    with Line(sys.stderr) as line, _turn.taken(args):
         with Local() as execute, drive.Driver(directory, execute, line.tell) as driver:
             found = driver.go()
     rows = found.rows
@@ -77,10 +76,6 @@ def seconds(text: str) -> float:
     if not found or float(found[1]) <= 0:
         raise BadInput("--budget", text, "a time such as 90s, 30m or 2h")
     return float(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]]
-
-
-def say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
 
 
 def lines(rows: list[dict], finals: list[dict]) -> list[str]:

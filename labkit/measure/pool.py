@@ -3,16 +3,22 @@
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from labkit import waits
 from labkit.disk import NoRoom
 from labkit.engines import memory, process
-from labkit.engines.adapter import adapter
+from labkit.engines.adapter import adapter, evidence
 from labkit.engines.attach import Attached
 from labkit.engines.config import EngineConfig
 from labkit.engines.process import EngineProcess, Event
 from labkit.engines.turn import Busy, notebook_of
 from labkit.errors import LabError
+from labkit.records import RunWriter
+
+if TYPE_CHECKING:
+    from labkit.engines import ladder
+    from labkit.measure.results import Arm
 
 START_S = 3600.0  # two cold starts of a large model on a GPU
 STOP_S = 30.0
@@ -37,6 +43,21 @@ def _usable(engine: Running, digest: str) -> bool:
 def engine_name(engine: Running) -> str:
     """An engine that is no arm of the panel at hand, for people."""
     return "an attached server" if isinstance(engine, Attached) else engine.config.engine
+
+
+def describe(writer: RunWriter, arm: "ladder.Arm | Arm", engine: Running, info: dict, load: dict) -> None:
+    """An arm whose engine runs, in its record: what was asked, sent and seen. info: the engine's description."""
+    writer.add_arm(
+        arm.name,
+        requested=arm.config.as_dict(),
+        server_info=info,
+        launch=engine.launch_record(),
+        title=arm.title,
+        expect=arm.expect,
+        before=arm.before,
+        options=evidence(arm.config, info),
+        load=load,
+    )
 
 
 class NotStarted(LabError):

@@ -12,14 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from labkit import workloads
-from labkit.engines.adapter import evidence
 from labkit.engines.http import Unreachable
 from labkit.engines.ladder import FAULT
 from labkit.errors import LabError
 from labkit.measure import estimates, session
 from labkit.measure.forecast import Forecast
 from labkit.measure.plan import Block
-from labkit.measure.pool import NotStarted, Running
+from labkit.measure.pool import NotStarted, Running, describe
 from labkit.measure.prompts import prompts_of, tokenizer_of
 from labkit.measure.recall import Memory
 from labkit.measure.results import Arm, Result
@@ -207,17 +206,7 @@ class Runner(Memory):
             self._started[arm.config.digest()] = (info, engine.start_seconds)
             self.results[arm.name] = self._result(arm, rows)
             self._look(arm, info, getattr(engine, "log_path", None))
-            writer.add_arm(
-                arm.name,
-                requested=arm.config.as_dict(),
-                server_info=info,
-                launch=engine.launch_record(),
-                title=arm.title,
-                expect=arm.expect,
-                before=arm.before,
-                options=evidence(arm.config, info),
-                load=arm.load,
-            )
+            describe(writer, arm, engine, info, arm.load)
         return engines
 
     def _look(self, arm: Arm, info: dict, log: Path | None) -> None:

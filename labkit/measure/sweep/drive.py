@@ -99,7 +99,7 @@ class Driver:
     def _halve(self, budget: float) -> None:
         total = halving.rounds(len(self._points))
         for number in range(1, total + 1):
-            line = next((x for x in self.run.lines if x.get("round") == number), None)
+            line = self._decided(number)
             if line is None:
                 names = [n for g in self._bases for n in halving.survivors(self._measured(g))]
                 if len(names) <= len(self._bases):
@@ -113,12 +113,16 @@ class Driver:
 
     def _round(self, number: int, names: Sequence[str], repeats: int, why: str) -> dict:
         """The line that says what a round measures: an earlier go's, or a new one."""
-        line = next((x for x in self.run.lines if x.get("round") == number), None)
+        line = self._decided(number)
         if line is None:
             blocks = self._packed([self._points[n] for n in names], number)
             line = {"round": number, "repeats": repeats, "why": why, "blocks": blocks}
             self._append([line])
         return line
+
+    def _decided(self, number: int) -> dict | None:
+        """The line of a round that was begun."""
+        return next((x for x in self.run.lines if x.get("round") == number), None)
 
     def _packed(self, chosen: list[points.Point], number: int) -> dict[str, list[str]]:
         """Into blocks of one machine, in random order; configurations of one engine stay together, to share a start."""
@@ -139,7 +143,7 @@ class Driver:
         return out
 
     def _blocks(self, line: dict, until_s: float | None) -> None:
-        done = {x["block"] for x in self.run.lines if "block" in x}
+        done = self._finished()
         left = [self._task(n, cs, line["repeats"], line["round"]) for n, cs in line["blocks"].items() if n not in done]
         for task in self._execute(left, self.directory, self._eta, self._stop(until_s, task_s=self._block_s)):
             self._commit(task, line["round"])
@@ -158,22 +162,20 @@ class Driver:
 
     def _commit(self, task: Task, number: int) -> None:
         """Rows of the block's configurations, and that it is finished, in one write."""
-        records = {n: read_run(self.directory / BLOCKS / n) for n in self._with(task)}
+        holding = self._with(task)
+        records = {n: read_run(self.directory / BLOCKS / n) for n in holding}
         lines = []
         for arm in task.arms:
-            mine = [r for n, r in records.items() if arm.name in self._with(task)[n]]
+            mine = [records[n] for n, configs in holding.items() if arm.name in configs]
             base = self._bases[points.group(self._points[arm.name])]
-            lines.append(
-                rows.row(arm.name, base, mine, seed=self.plan.params.seed) | {"round": None, "rounds": number + 1}
-            )
-        lines = [{k: v for k, v in x.items() if k != "round"} for x in lines]
+            lines.append(rows.row(arm.name, base, mine, seed=self.plan.params.seed) | {"rounds": number + 1})
         self._append([*lines, {"block": task.name, "spent_s": round(self.spent_s, 3)}])
 
     def _with(self, task: Task) -> dict[str, list[str]]:
-        """Finished blocks and this one, with the configurations in each."""
-        done = {x["block"] for x in self.run.lines if "block" in x} | {task.name}
+        """This block and the finished ones that hold one of its configurations, each with the configurations in it."""
+        done, mine = {*self._finished(), task.name}, {a.name for a in task.arms}
         named = {n: cs for x in self.run.lines if "round" in x for n, cs in x["blocks"].items()}
-        return {n: cs for n, cs in named.items() if n in done}
+        return {n: cs for n, cs in named.items() if n in done and mine.intersection(cs)}
 
     # --- the best, again -------------------------------------------------------------------------------------------
 
@@ -202,8 +204,8 @@ class Driver:
         mine = {n for n, p in self._points.items() if points.group(p) == group}
         return [r for r in self.run.rows if r["config"] in mine and r["status"] == "measured"]
 
-    def _finished(self) -> list[str]:
-        return [x["block"] for x in self.run.lines if "block" in x]
+    def _finished(self) -> set[str]:
+        return {x["block"] for x in self.run.lines if "block" in x}
 
     def _block_s(self) -> float:
         done = len(self._finished())
@@ -212,7 +214,7 @@ class Driver:
     def _pass_s(self) -> float:
         """Seconds that one pass of one configuration has taken, starts and baselines included."""
         planned = [x for x in self.run.lines if "round" in x]
-        done = set(self._finished())
+        done = self._finished()
         passes = sum(x["repeats"] * len(cs) for x in planned for n, cs in x["blocks"].items() if n in done)
         return self.spent_s / passes if passes else 1.0
 
