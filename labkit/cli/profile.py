@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 BUSY = "the machine was busy: decoding had its core {:.0%} of the time, so measured times hold other programs' time too"
 HELP = "where a step's time goes by component: the pocket engine's beside predictions, or a live SGLang's by kernel"
-TEXT = "Tell a long story about a lighthouse keeper who repairs clocks."
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,14 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", help="also the figures as one page that needs no network")
     parser.add_argument("--png", metavar="FILE", help="also the stacked parts as a picture")
     parser.add_argument("--url", help="a running SGLang on this machine instead: its own profiler, summed by kernel")
-    parser.add_argument("--api-key", help="with --url: the server's key")
+    parser.add_argument("--api-key-env", metavar="NAME", help="with --url: environment variable that holds its key")
 
 
 def main(args: argparse.Namespace) -> int:
     from labkit.errors import BadInput
 
     if args.url:
-        result = on_gpu(args.url, args.api_key)
+        with _turn.taken(args, urls=[args.url]):
+            result = on_gpu(args.url, args.api_key_env)
         print(json.dumps(result, indent=1) if args.json else gpu_table(result))
         return 0
     if not 1 <= args.prompts <= 1000:
@@ -126,16 +126,21 @@ def draw(p: "Profile", html: str | None, png: str | None) -> None:
         raise BadInput("html" if html else "png", e.filename, f"a file that can be written ({e.strerror})") from None
 
 
-def on_gpu(url: str, api_key: str | None = None) -> dict:
+def on_gpu(url: str, api_key_env: str | None = None) -> dict:
     """Kernel times of a live SGLang's decode passes, seconds: as summed by engines.sglang.profile, with `groups`."""
     import tempfile
     from pathlib import Path
 
+    from labkit.engines.attach import api_key
+    from labkit.engines.config import EngineConfig
     from labkit.engines.sglang import profile
     from labkit.measure import traced
+    from labkit.workloads import load
 
+    server = EngineConfig.from_dict({"engine": "attach", "url": url, "api_key_env": api_key_env})
+    (prompt,) = load("repetitive", count=1, seed=0)
     with tempfile.TemporaryDirectory(prefix="labkit-profile-") as folder:
-        got = traced.capture(url, Path(folder), text=TEXT, api_key=api_key)
+        got = traced.capture(server.url, Path(folder), text=prompt.text, api_key=api_key(server))
     return {**got, "groups": profile.grouped(got["by_name"])}
 
 

@@ -254,14 +254,20 @@ def warnings(rows: Sequence[Mapping], found: Estimates) -> list[str]:
         out.append(f"only {found.tpot.repeats} repeat(s): no interval, which takes at least {stats.LEAST}")
     if found.tpot.spread > UNSTABLE:
         out.append(f"unstable: TPOT differs by {found.tpot.spread:.0%} between repeats")
-    # The engine's CPU time covers decoding alone, so it is held against what follows the first token.
-    shares = [r["thread_cpu_s"] / (r["latency_s"] - r["ttft_s"]) for r in used if _number(r.get("thread_cpu_s"))]
+    shares = [share for r in used if (share := core_share(r)) is not None]
     if shares and np.median(shares) < DISTURBED:
         out.append(f"disturbed: the engine's thread had a core only {np.median(shares):.0%} of the time")
     lengths = {r["output_tokens"] for r in used}
     if len(lengths) > 1 and any(r.get("fixed_length") for r in used):
         out.append(f"output lengths differ ({min(lengths)} to {max(lengths)}) though a fixed one was asked for")
     return out + doubts.said(rows)
+
+
+def core_share(row: Mapping) -> float | None:
+    """The share of a core that the engine's thread had while it decoded; None where the engine does not say. Its CPU
+    time covers decoding alone, so it is held against what follows the first token."""
+    spent = (row.get("latency_s") or 0) - (row.get("ttft_s") or 0)
+    return row["thread_cpu_s"] / spent if _number(row.get("thread_cpu_s")) and spent > 0 else None
 
 
 def accept_length(rows: Iterable[Mapping]) -> float | None:

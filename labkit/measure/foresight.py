@@ -101,9 +101,8 @@ def by_parts(arm: "Arm | Loaded", params: Params, context: int) -> Foreseen | No
         return None
     plain = model.plain(context)
     if spec is None:
-        step = model.evidence(plain)
-        why = f"bytes alone {_ms(model.evidence(plain, bytes_alone=True))}, arithmetic and fixed parts the rest"
-        bytes_s = model.evidence(plain, bytes_alone=True)
+        step, bytes_s = model.evidence(plain), model.evidence(plain, bytes_alone=True)
+        why = f"bytes alone {_ms(bytes_s)}, arithmetic and fixed parts the rest"
         return Foreseen(arm.name, arm.config.digest(), step, None, False, why, made, step, bytes_s)
     round_ = model.round(context)
     whole, bytes_s = model.evidence(round_), model.evidence(round_, bytes_alone=True)

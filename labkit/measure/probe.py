@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -81,29 +82,43 @@ def probe(threads: int = 1, *, fresh: bool = False) -> Probe:
     found = _measure(threads)
     if kept and (kept.clock, kept.bytes_s) > (found.clock, found.bytes_s):  # "wall" is above "cpu"
         return kept
-    still = "the bandwidth was measured, and will be again next time"
-    try:  # a figure is a figure, also where it cannot be kept
-        path.parent.mkdir(parents=True, exist_ok=True)
-        disk.write_json(path, asdict(found), still)
-    except disk.NoRoom as e:
-        print(f"labkit: {e}", file=sys.stderr)
-    except OSError as e:
-        print(f"labkit: {path} cannot be written ({e.strerror or e}); {still}", file=sys.stderr)
+    if why := keep(path, asdict(found), "the bandwidth was measured, and will be again next time"):
+        print(f"labkit: {why}", file=sys.stderr)  # a figure is a figure, also where it cannot be kept
     return found
 
 
 def _kept(path: Path) -> Probe | None:
     """What was measured before and still counts."""
     try:
-        found = Probe(**json.loads(path.read_text(encoding="utf-8")))
+        found = Probe(**cached(path))
         return found if time.time() - found.measured_unix < FRESH_S[found.clock] else None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (TypeError, KeyError):  # nothing, or of another version of the lab
         return None
 
 
 def cache_dir() -> Path:
     """$XDG_CACHE_HOME/labkit/probe, by default below ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "labkit" / "probe"
+
+
+def cached(path: Path) -> Any:
+    """What `keep` wrote there; None where nothing is, or nothing readable."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def keep(path: Path, document: object, still: str = "it was measured, and will be again next time") -> str | None:
+    """Write a document for `cached`; why it could not be kept, in words, or None. still: what that costs."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        disk.write_json(path, document, still)
+    except disk.NoRoom as e:
+        return str(e)
+    except OSError as e:
+        return f"{path} cannot be written ({e.strerror or e}); {still}"
+    return None
 
 
 def working_set() -> int:

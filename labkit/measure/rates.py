@@ -8,7 +8,6 @@ bandwidth, is probed with one token and counted for any number of them.
 
 import hashlib
 import itertools
-import json
 import mmap
 import time
 from collections.abc import Callable
@@ -17,8 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from labkit import disk
-from labkit.measure.probe import CLEAN, boot, cache_dir
+from labkit.measure.probe import CLEAN, boot, cache_dir, cached, keep
 from labkit.pocket import pieces
 from labkit.pocket.binding import PIECES
 from labkit.pocket.build import SOURCES
@@ -111,9 +109,9 @@ def _place(options: Options) -> Path:
 def _kept(options: Options) -> Rates | None:
     """What was probed before and still counts."""
     try:
-        kept = Rates.from_dict(json.loads(_place(options).read_text(encoding="utf-8")))
+        kept = Rates.from_dict(cached(_place(options)))
         return kept if time.time() - kept.measured_unix < FRESH_S else None
-    except (OSError, ValueError, TypeError, KeyError):
+    except (TypeError, KeyError, ValueError, AttributeError):  # nothing, or of another version of the lab
         return None
 
 
@@ -122,11 +120,7 @@ def _probe(options: Options) -> Rates:
     alike = next((r for o, r in _found.items() if replace(o, **same) == replace(options, **same)), None)
     with Engine(options) as engine:
         found = probed(engine, alike)
-    try:
-        _place(options).parent.mkdir(parents=True, exist_ok=True)
-        disk.write_json(_place(options), asdict(found), "the rates were measured, and will be again next time")
-    except (OSError, disk.NoRoom):
-        pass  # rates are rates, also where they cannot be kept
+    keep(_place(options), asdict(found))  # rates are rates, also where they cannot be kept
     return found
 
 
@@ -147,19 +141,21 @@ def probed(engine: Engine, alike: Rates | None = None) -> Rates:
         found = []
         for _ in range(TRIES):
             wall, cpu = time.perf_counter(), time.thread_time()
-            found.append((work(), 0.0))
-            share = (time.thread_time() - cpu) / (time.perf_counter() - wall)
-            found[-1] = (found[-1][0], share)
+            got = work()
+            found.append((got, (time.thread_time() - cpu) / (time.perf_counter() - wall)))
         shares.append(float(np.median([s for _, s in found])))
         kept = [x for x, s in found if s >= CLEAN]
         return kept if len(kept) >= 3 else [x for x, _ in sorted(found, key=lambda f: -f[1])[:3]]
+
+    def stream() -> float:
+        return engine.stream(between, 1)
 
     def run(piece: str, m: int, past: int = PASTS[0], cold: bool = False) -> dict[str, float]:
         rounds = COLD_ROUNDS if cold else ROUNDS
         tries = clean(lambda: engine.piece(piece, m, past, rounds, between if cold else 0)["seconds"])
         return {p: float(np.median([t[p] for t in tries])) / rounds for p in tries[0] if any(t[p] for t in tries)}
 
-    reads = [between / s for _ in range(3) for s in clean(lambda: engine.stream(between, 1))]
+    reads = [between / s for _ in range(3) for s in clean(stream)] if alike is None else []
     kernels = _kernels(engine, clean, alike)
     again = PIECES if alike is None else ("moe", "head")
     hot = {piece: {m: run(piece, m) for m in TOKENS} if piece in again else alike.hot[piece] for piece in PIECES}
@@ -167,7 +163,7 @@ def probed(engine: Engine, alike: Rates | None = None) -> Rates:
     if alike is None:
         far = {m: run("mla", m, PASTS[1])["mla_attention"] for m in TOKENS}
         position = {m: (far[m] - hot["mla"][m]["mla_attention"]) / (PASTS[1] - PASTS[0]) for m in TOKENS}
-        reads += [between / s for s in clean(lambda: engine.stream(between, 1))]
+        reads += [between / s for s in clean(stream)]
     facts = engine.describe()
     return Rates(
         float(np.median(reads)) if alike is None else alike.bandwidth,

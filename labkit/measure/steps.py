@@ -2,21 +2,18 @@
 before anything is asked: which matrices a pass multiplies, how many experts it reads, how far back it looks."""
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from labkit import disk
 from labkit.engines.adapter import flags
 from labkit.errors import LabError
 from labkit.evidence import Evidence, derived, measured
 from labkit.measure import rates as probes
-from labkit.measure.probe import cache_dir
+from labkit.measure.probe import cache_dir, cached, keep
 from labkit.measure.prompts import prompts_of
 from labkit.params import Params
 from labkit.pocket import pieces
@@ -217,15 +214,13 @@ def _experts(options: Options, prompt: tuple[int, ...]) -> dict[int, float]:
     key = repr((COUNTED, prompt, str(index.resolve()), index.stat().st_mtime if index.exists() else None))
     path = cache_dir() / f"experts-{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
     try:
-        return {int(m): float(n) for m, n in json.loads(path.read_text(encoding="utf-8")).items()}
-    except (OSError, ValueError, AttributeError):
+        return {int(m): float(n) for m, n in cached(path).items()}
+    except (ValueError, AttributeError):  # nothing, or something else
         pass
     drafting = options if options.speculative else replace(options, speculative_algorithm="NEXTN")
     with Engine(drafting) as engine:
         found = counted(engine, prompt)
-    with suppress(OSError, LabError):  # a count is a count, also where it cannot be kept
-        path.parent.mkdir(parents=True, exist_ok=True)
-        disk.write_json(path, found)
+    keep(path, found)  # a count is a count, also where it cannot be kept
     return found
 
 

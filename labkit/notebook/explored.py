@@ -21,6 +21,7 @@ from labkit.params import load_params
 from labkit.records import environment, read_run
 
 NAMES = "names.json"  # what readers called their settings, by key
+MACHINE = ("cpu", "memory_bytes", "gpus")  # of an environment: the same machine where they are equal
 APART = ("engine", "model", "speculative")  # fields of a configuration that have a column of their own, or none
 
 
@@ -139,7 +140,7 @@ class Shelf:
         if self._read.get(path, ((), []))[0] != stamp:
             try:
                 run = read_run(path.parent)
-                here = {k: run.meta["environment"].get(k) for k in ("cpu", "memory_bytes", "gpus")}
+                here = {k: run.meta["environment"].get(k) for k in MACHINE}
                 results = results_of(run) if here == _here() else {}
                 before = {a["name"]: a.get("before") for a in run.meta["arms"]}
                 seen = [(run.meta["id"], r, results.get(before.get(n))) for n, r in results.items()]
@@ -176,7 +177,7 @@ def save_params(folder: Path, one: Explored) -> Path:
 @functools.cache
 def _here() -> dict:
     found = environment.machine()
-    return {k: found[k] for k in ("cpu", "memory_bytes", "gpus")}
+    return {k: found[k] for k in MACHINE}
 
 
 def _pooled(seen: list[tuple[str, Result, Result | None]]) -> Explored:

@@ -64,7 +64,7 @@ class Ticker:
             if self._row is not None:
                 if self._row.get("accept_length"):
                     parts.append(f"a {self._row['accept_length']:.2f}")
-                share = _share(self._row)
+                share = estimates.core_share(self._row)
                 if share is not None:
                     parts.append(f"core {share:.0%}")
                 told = " ".join((self._row.get("text") or "").split())
@@ -75,9 +75,3 @@ class Ticker:
         seen = self._seen[-64:]
         spent = seen[-1][0] - seen[0][0] if len(seen) > 1 else 0
         return f"{sum(n for _, n in seen[1:]) / spent:.0f} tok/s" if spent > 0 else ""
-
-
-def _share(row: dict) -> float | None:
-    """The share of a core that the engine's thread had after the first token, None where it does not say."""
-    spent = (row.get("latency_s") or 0) - (row.get("ttft_s") or 0)
-    return row["thread_cpu_s"] / spent if row.get("thread_cpu_s") and spent > 0 else None
