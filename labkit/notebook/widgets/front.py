@@ -155,7 +155,7 @@ class Front:
         self.cancel_button.on_click(lambda _: self._cancel())
         self.queue_button.on_click(lambda _: self._enqueue())
         self.explored_button.on_click(lambda _: self._guarded(self.explored.refresh))
-        self.save_button.on_click(lambda _: self._guarded(lambda: self._saved(export.save_parameters(self.panel))))
+        self.save_button.on_click(lambda _: self._guarded(lambda: self.saved.show(export.save_parameters(self.panel))))
         self.report_button.on_click(lambda _: self._guarded(self._export))
 
     # --- events ----------------------------------------------------------------------------------------------------
@@ -197,13 +197,12 @@ class Front:
     def _moved(self, name: str, value: object) -> None:
         if self._building:
             return
-        setting = next(s for s in self.panel.experiment.settings if s.name == name)
         with self._state:
             if self._running:
                 self._pending[name] = value
                 self.note.value = render.note("Settings changed: the current run keeps its own; these apply after it.")
                 return
-        self._guarded(lambda: self.panel.experiment.values.__setitem__(name, setting.check(value)))
+        self._set(name, value)
         # What the last run came to belongs to other settings.
         self.doing.value, self.bar.layout.display = "", "none"
         self._recall()
@@ -215,9 +214,13 @@ class Front:
         values = self.panel.experiment.values
         if any(values[name] != value for name, value in moved.items()):
             for name, value in moved.items():
-                setting = next(s for s in self.panel.experiment.settings if s.name == name)
-                self._guarded(lambda name=name, value=value, s=setting: values.__setitem__(name, s.check(value)))
+                self._set(name, value)
             self._recall()
+
+    def _set(self, name: str, value: object) -> None:
+        """A setting of the experiment, where the value fits it."""
+        setting = next(s for s in self.panel.experiment.settings if s.name == name)
+        self._guarded(lambda: self.panel.experiment.values.__setitem__(name, setting.check(value)))
 
     def _recall(self) -> None:
         """Show what the store knows of the present settings."""
@@ -423,12 +426,9 @@ class Front:
         """Some seconds: every figure is drawn as a picture too."""
         self.report_button.disabled, self.report_button.icon = True, "spinner"
         try:
-            self._saved(export.export_report(self.panel))
+            self.saved.show(export.export_report(self.panel))
         finally:
             self.report_button.disabled, self.report_button.icon = False, "file"
-
-    def _saved(self, path) -> None:
-        self.saved.show(path)
 
     def _guarded(self, work) -> None:
         """Run something that may fail in a way meant for people; the panel shows it and goes on."""

@@ -77,9 +77,7 @@ def _field(option: Option, value: object) -> W.Widget:
     tip = f"{option.help}. {option.accepted()}".strip()
     if option.choices or isinstance(value, bool):
         choices = list(option.choices) or ["true", "false"]
-        now = (
-            {True: "true", False: DEFAULT, None: DEFAULT}.get(value, value) if not isinstance(value, tuple) else DEFAULT
-        )
+        now = "true" if value is True else value
         return controls.menu(option.field, [DEFAULT, *choices], now if now in choices else DEFAULT, tip, "316px")
     shown = "" if value is None or value == () else str(value)
     return W.Text(
