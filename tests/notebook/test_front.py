@@ -34,12 +34,12 @@ def front_of(experiment, pool, *, skip=True):
     """A panel's widgets, by default past the guess."""
     front = Panel(experiment, engines=pool, live=True).front()
     if skip:
-        front._skip()
+        front.guess.skip()
     return front
 
 
 def finish(front):
-    front._thread.join(240)
+    front.run._thread.join(240)
     assert not front.busy
 
 
@@ -49,60 +49,75 @@ def buttons(front):
 
 def shown(front):
     """Everything that a panel says in words."""
-    return " ".join(w.value for w in (front.predicted, front.lines, front.block, front.forecast, front.note))
+    return " ".join(
+        w.value
+        for w in (
+            front.readout.predicted,
+            front.readout.lines,
+            front.readout.block,
+            front.readout.forecast,
+            front.readout.note,
+        )
+    )
 
 
 def test_nothing_is_shown_or_started_before_the_guess_is_committed_or_skipped(quick, pool):
     front = front_of(Baseline(**quick), pool)
-    front._start()
+    front.run.start()
     finish(front)  # something is kept now
     front = front_of(Baseline(**quick), pool, skip=False)
     front.part("ask")
     assert all(b.disabled for b in buttons(front)) and front.overlay.box.layout.display == "none"
     assert "byte floor" not in shown(front) and "measured just now" not in shown(front) and " ms" not in shown(front)
-    assert all(not f["data"] for f in front.board.figures)
-    front.guess.value = -5
-    front._commit()
-    assert 'role="alert"' in front.guess_state.value and "-5" in front.guess_state.value and front.panel.veiled
-    front.guess.value = 3.0
-    front._commit()
-    assert not any(b.disabled for b in buttons(front)) and front.guess.disabled and front.commit_button.disabled
+    assert all(not f["data"] for f in front.readout.board.figures)
+    front.guess.number.value = -5
+    front.guess.commit()
+    assert 'role="alert"' in front.guess.state.value and "-5" in front.guess.state.value and front.panel.veiled
+    front.guess.number.value = 3.0
+    front.guess.commit()
     assert (
-        "byte floor" in front.predicted.value and "3 ms" in front.predicted.value and "● measured" in front.lines.value
+        not any(b.disabled for b in buttons(front))
+        and front.guess.number.disabled
+        and front.guess.commit_button.disabled
     )
-    assert any("guess" in t["name"] for t in front.board.figures[0]["data"])
-    front.guess.value = 7.0  # too late
-    front._commit()
-    assert front.panel.guess == 3.0 and "3 ms" in front.predicted.value
+    assert (
+        "byte floor" in front.readout.predicted.value
+        and "3 ms" in front.readout.predicted.value
+        and "● measured" in front.readout.lines.value
+    )
+    assert any("guess" in t["name"] for t in front.readout.board.figures[0]["data"])
+    front.guess.number.value = 7.0  # too late
+    front.guess.commit()
+    assert front.panel.guess == 3.0 and "3 ms" in front.readout.predicted.value
     front.controls["output_tokens"].value = 32  # a guess is scored at its own settings alone
-    assert front.panel.guess is None and "not scored" in front.predicted.value
-    assert not any("guess" in t["name"] for t in front.board.figures[0]["data"])
+    assert front.panel.guess is None and "not scored" in front.readout.predicted.value
+    assert not any("guess" in t["name"] for t in front.readout.board.figures[0]["data"])
 
 
 def test_a_skipped_guess_is_never_scored(quick, pool):
     front = front_of(Baseline(**{**quick, "guess": 500.0}), pool, skip=False)
     front.part("ask")
-    assert front.guess.value == 500.0  # the parameters cell's, not committed
-    front._skip()
-    front._start()
+    assert front.guess.number.value == 500.0  # the parameters cell's, not committed
+    front.guess.skip()
+    front.run.start()
     finish(front)
     assert "your guess" not in shown(front) and front.panel.experiment.parameters()["guess"] is None
-    assert not any("guess" in t["name"] for f in front.board.figures for t in f["data"] if "name" in t)
+    assert not any("guess" in t["name"] for f in front.readout.board.figures for t in f["data"] if "name" in t)
 
 
 def test_other_settings_are_drawn_hollow_with_their_age_and_take_no_part(quick, pool):
     front = front_of(Mtp(**quick, steps=1, longest=1), pool)
-    front._start()
+    front.run.start()
     finish(front)
     front.controls["steps"].value = 2
-    front._start()
+    front.run.start()
     finish(front)
-    drawn = front.board.figures[0]
+    drawn = front.readout.board.figures[0]
     (hollow,) = [t for t in drawn["data"] if "not compared" in t["name"]]
     assert hollow["marker"]["symbol"] == "circle-open" and len(hollow["x"]) == 1
     assert any("mtp 1/1/2" in t and "just now" in t for t in drawn["layout"]["xaxis"]["ticktext"])
-    compared = front.lines.value.split("Measured earlier")[0]
-    assert "mtp 2/1/3" in compared and "mtp 1/1/2" not in compared and "mtp 1/1/2" not in front.block.value
+    compared = front.readout.lines.value.split("Measured earlier")[0]
+    assert "mtp 2/1/3" in compared and "mtp 1/1/2" not in compared and "mtp 1/1/2" not in front.readout.block.value
 
 
 def test_a_run_whose_requests_are_all_refused_fails_in_red_and_in_the_record(quick, pool, monkeypatch):
@@ -110,10 +125,10 @@ def test_a_run_whose_requests_are_all_refused_fails_in_red_and_in_the_record(qui
 
     monkeypatch.setattr(client, "flush", lambda *a, **k: 400)  # as while another request runs
     front = front_of(Baseline(**{**quick, "repeats": 5}), pool)
-    front._start()
+    front.run.start()
     finish(front)
-    assert 'role="alert"' in front.alert.value and "refused" in front.alert.value and "failed" in front.doing.value
-    assert "done" not in front.doing.value and "● measured" not in front.lines.value
+    assert 'role="alert"' in front.alert.value and "refused" in front.alert.value and "failed" in front.run.doing.value
+    assert "done" not in front.run.doing.value and "● measured" not in front.readout.lines.value
     assert read_run(front.panel.record).meta["status"] == "failed"
 
 
@@ -148,14 +163,14 @@ def test_sliders_have_tooltips_ranges_and_say_what_a_move_costs(quick, pool):
     menu = front.controls["workload"]  # ipywidgets drops a menu's tooltip
     assert menu.description_allow_html and 'title="What the engine is asked' in menu.description
     front.controls["steps"].value = 5
-    assert front.panel.experiment.values["steps"] == 5 and "mtp 5/1/6" in front.note.value
-    assert "Sweep" in front.forecast.value
+    assert front.panel.experiment.values["steps"] == 5 and "mtp 5/1/6" in front.readout.note.value
+    assert "Sweep" in front.readout.forecast.value
     # The rule of chains is said where it overrides a slider.
-    assert "6 draft tokens are verified" in front.note.value
+    assert "6 draft tokens are verified" in front.readout.note.value
     front.controls["draft_tokens"].value = 6
-    assert "are verified" not in front.note.value
+    assert "are verified" not in front.readout.note.value
     front.controls["topk"].value, front.controls["steps"].value, front.controls["draft_tokens"].value = 2, 1, 9
-    assert "3 draft tokens are verified" in front.note.value and "mtp 1/2/3" in front.note.value
+    assert "3 draft tokens are verified" in front.readout.note.value and "mtp 1/2/3" in front.readout.note.value
 
 
 def test_queued_settings_run_before_the_present_ones_and_all_are_kept(quick, pool):
@@ -163,20 +178,24 @@ def test_queued_settings_run_before_the_present_ones_and_all_are_kept(quick, poo
     front._enqueue()
     assert "output tokens 16" in front.queue.items[0][0]
     front.controls["output_tokens"].value = 32
-    queue, run = front.forecast.value.split("<br>")  # both say how long they will take
+    queue, run = front.readout.forecast.value.split("<br>")  # both say how long they will take
     assert "Queue: about" in queue and "for 1 request (" in queue and "Run: about" in run
-    front._start()
+    front.run.start()
     finish(front)
-    assert front.doing.value.count("done in") == 1 and front.queue.items == []
+    assert front.run.doing.value.count("done in") == 1 and front.queue.items == []
     assert front.panel.results["baseline"].arm.params.output_tokens == 32
-    assert front.doing.value  # of these settings
+    assert front.run.doing.value  # of these settings
     front.controls["output_tokens"].value = 48
-    assert front.doing.value == "" and "1 request" in front.forecast.value  # nothing is said of other settings' run
+    assert front.run.doing.value == ""  # that run was of other settings
+    assert "1 request" in front.readout.forecast.value
     front.controls["output_tokens"].value = 16  # going back shows the kept result at once, with its age
     assert front.panel.results["baseline"].arm.params.output_tokens == 16
-    assert "measured just now" in front.note.value and "measured already" in front.forecast.value
-    assert "Measure again: about" in front.forecast.value and "from earlier measurements" in front.forecast.value
-    assert "● measured" in front.lines.value
+    assert "measured just now" in front.readout.note.value and "measured already" in front.readout.forecast.value
+    assert (
+        "Measure again: about" in front.readout.forecast.value
+        and "from earlier measurements" in front.readout.forecast.value
+    )
+    assert "● measured" in front.readout.lines.value
 
 
 def test_the_strip_starts_and_stops_the_engine_and_shows_it(quick, pool):
@@ -194,7 +213,7 @@ def test_the_strip_starts_and_stops_the_engine_and_shows_it(quick, pool):
 
 def test_a_failure_is_shown_and_the_buttons_come_back(quick, pool):
     front = front_of(Baseline(**{**quick, "engine": {"engine": "pocket", "extra_args": ["--no-such-flag"]}}), pool)
-    front._start()
+    front.run.start()
     finish(front)
     assert 'role="alert"' in front.alert.value and not front.run_button.disabled and front.cancel_button.disabled
 
@@ -203,23 +222,23 @@ def test_the_note_names_each_engine_that_has_to_start_once(quick, pool):
     e = LongContext(**{**quick, "workload": "synthetic", "max_context": 2048})
     front = front_of(e, pool)
     assert len(e.arms()) == 4
-    assert "start the engine for: plain at 1K, mtp at 1K." in front.note.value
+    assert "start the engine for: plain at 1K, mtp at 1K." in front.readout.note.value
 
 
 def test_a_run_says_what_it_found_and_the_block_of_text_follows(quick, pool):
     front = front_of(Baseline(**quick), pool)
     front.part("summary")
-    assert "press Run" in front.block.value and front.bar.layout.display == "none"
-    front._start()
+    assert "press Run" in front.readout.block.value and front.run.bar.layout.display == "none"
+    front.run.start()
     finish(front)
-    assert "TPOT baseline" in front.doing.value and "[" not in front.doing.value  # one repeat gives no interval
-    assert "● measured" in front.block.value and "record: " in front.block.value
+    assert "TPOT baseline" in front.run.doing.value and "[" not in front.run.doing.value  # one repeat gives no interval
+    assert "● measured" in front.readout.block.value and "record: " in front.readout.block.value
     assert "running: baseline" in front.strip.state.value
     # Only buttons that would do something.
     assert front.strip.start_button.disabled and not front.strip.stop_button.disabled
-    front._start()
+    front.run.start()
     finish(front)
-    assert "measured already" in front.doing.value and "done in" not in front.doing.value
+    assert "measured already" in front.run.doing.value and "done in" not in front.run.doing.value
     front.strip._stop()
     assert not front.strip.start_button.disabled and front.strip.stop_button.disabled
 
@@ -231,11 +250,11 @@ def test_the_end_is_said_when_everything_it_points_to_is_there(quick, pool):
 
     def look(change):
         if "done in" in change["new"]:
-            drawn = [t["name"] for t in front.board.figures[0]["data"]]
-            seen.append((front.lines.value, front.block.value, front.strip.state.value, drawn))
+            drawn = [t["name"] for t in front.readout.board.figures[0]["data"]]
+            seen.append((front.readout.lines.value, front.readout.block.value, front.strip.state.value, drawn))
 
-    front.doing.observe(look, "value")
-    front._start()
+    front.run.doing.observe(look, "value")
+    front.run.start()
     finish(front)
     ((table, block, strip, drawn),) = seen
     assert "● measured" in table and "● measured" in block and "running: baseline" in strip
@@ -244,33 +263,37 @@ def test_the_end_is_said_when_everything_it_points_to_is_there(quick, pool):
 
 def test_doubts_stand_apart_from_findings(quick, pool):
     front = front_of(Baseline(**quick), pool)
-    front._start()
+    front.run.start()
     finish(front)
     doubts = front.panel.experiment.warnings(front.panel.results)
     assert (
-        doubts and doubts[0].split(": ")[-1][:12] in front.lines.value.split("labkit-caution'>")[1].split("<table")[0]
+        doubts
+        and doubts[0].split(": ")[-1][:12] in front.readout.lines.value.split("labkit-caution'>")[1].split("<table")[0]
     )
 
 
 def test_settings_moved_during_a_run_wait_for_its_end_and_then_show_what_is_kept_of_them(quick, pool):
     front = front_of(Baseline(**quick), pool)
-    front._start()
+    front.run.start()
     finish(front)  # 16 tokens are kept
     front.controls["output_tokens"].value = 32
-    measure, moved = front._measure, []
+    measure, moved = front.run._measure, []
 
     def and_move(**how):
         measure(**how)
         front.controls["output_tokens"].value = 16  # the run is not over yet: its last second, as a hand may catch it
-        moved.append((front.panel.experiment.values["output_tokens"], front.note.value))
+        moved.append((front.panel.experiment.values["output_tokens"], front.readout.note.value))
 
-    front._measure = and_move
-    front._start()
+    front.run._measure = and_move
+    front.run.start()
     finish(front)
     (during, said) = moved[0]
     assert during == 32 and "current run" in said
     assert front.panel.experiment.values["output_tokens"] == 16
-    assert front.panel.results["baseline"].arm.params.output_tokens == 16 and "Stored results shown" in front.note.value
+    assert (
+        front.panel.results["baseline"].arm.params.output_tokens == 16
+        and "Stored results shown" in front.readout.note.value
+    )
     assert {r["output_tokens"] for r in front.panel.results["baseline"].used} == {16}
     assert not front.run_button.disabled and not front.save_button.disabled
 
@@ -283,7 +306,7 @@ def test_no_setting_is_forgotten_and_each_can_be_named_and_taken_away(quick, poo
     front = front_of(Mtp(**{**quick, "repeats": 3}, steps=1, longest=1), pool)
     for steps, load in ((1, "word-problems"), (2, "word-problems"), (2, "repetitive")):
         front.controls["steps"].value, front.controls["workload"].value = steps, load
-        front._start()
+        front.run.start()
         finish(front)
     again = front_of(Mtp(**quick, steps=1, longest=1), pool)  # as on reopening
     table = again.explored
@@ -323,14 +346,14 @@ def test_a_queue_has_an_order_and_a_way_out_and_the_sliders_show_what_runs(quick
     assert [v["output_tokens"] for _, v in front.queue.items] == [48, 32]
     assert len(front.queue.box.children) == 3 and front.queue.box.children[1].children[0].disabled
     front.controls["output_tokens"].value = 64
-    ran, measure = [], front._measure
+    ran, measure = [], front.run._measure
 
     def note(**how):
         ran.append((front.controls["output_tokens"].value, front.panel.experiment.values["output_tokens"]))
         measure(**how)
 
-    front._measure = note
-    front._start()
+    front.run._measure = note
+    front.run.start()
     finish(front)
     assert ran == [(48, 48), (32, 32), (64, 64)] and front.queue.items == []
 
@@ -355,7 +378,7 @@ def test_what_is_saved_beside_the_widgets_follows_a_run(quick, pool, monkeypatch
         front.kept._handles[which] = [Handle(which) for _ in front.kept._handles[which]]
         places[which] = len(front.kept._handles[which])
     assert places["run"] == len(front.panel.figures())
-    front._start()
+    front.run.start()
     finish(front)
     assert "● measured" in updated["findings"][-1]["text/html"] and "● measured" in updated["summary"][-1]["text/plain"]
     assert sum("image/png" in d for d in updated["run"]) == places["run"]
@@ -384,7 +407,7 @@ def test_own_prompts_are_a_load_like_any_other(quick, pool):
     front.prompts.box.children[1].click()
     load = front.controls["workload"].value
     assert load.startswith("file:") and front.panel.arms()[0].params.workload == load
-    front._start()
+    front.run.start()
     finish(front)
     assert front.alert.value == "" and front.panel.results["baseline"].used
     assert front.panel.results["baseline"].arm.load["workload"] == load
@@ -398,10 +421,10 @@ def test_a_notebook_hands_its_engines_over_when_asked_and_not_while_it_measures(
     front.panel.runner.pool.ensure([front.panel.arms()[0].config], front.panel.out_dir / "engine")
     code = "from labkit.notebook.widgets import handover; handover.ask(LIMIT)"
     ask = [sys.executable, "-c"]
-    front._running = True
+    front.run.busy = True
     refused = subprocess.run([*ask, code.replace("LIMIT", "3")], capture_output=True, text=True, timeout=60)
     assert refused.returncode != 0 and "did not hand over" in refused.stderr and pool.running()
-    front._running = False
+    front.run.busy = False
     asked = subprocess.run([*ask, code.replace("LIMIT", "30")], capture_output=True, text=True, timeout=60)
     assert asked.returncode == 0, asked.stderr
     assert not pool.running() and "took over" in front.strip.state.value

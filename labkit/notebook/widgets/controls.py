@@ -1,9 +1,12 @@
-"""Single controls: a setting as a slider, menu or switch with its tooltip; buttons."""
+"""Single controls: a setting as a slider, menu or switch with its tooltip; buttons; the line that says what failed."""
 
 import html
+from collections.abc import Callable
 
 import ipywidgets as W
 
+from labkit.errors import LabError
+from labkit.notebook import render
 from labkit.notebook.settings import Setting
 
 _WIDE = {"description_width": "122px"}
@@ -48,3 +51,14 @@ def button(text: str, icon: str, tip: str) -> W.Button:
     """A button wide enough for its words."""
     # flex: a long text beside it must not squeeze the words away.
     return W.Button(description=text, icon=icon, tooltip=tip, layout=W.Layout(width="auto", flex="0 0 auto"))
+
+
+class Alert(W.HTML):
+    """Where a panel says what failed."""
+
+    def guarded(self, work: Callable[[], None]) -> None:
+        """Run something that may fail in a way meant for people; the panel shows it and goes on."""
+        try:
+            work()
+        except LabError as e:
+            self.value = render.note(str(e), "alert")
