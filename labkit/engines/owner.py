@@ -102,9 +102,24 @@ def release() -> None:
     global _held
     with _turn:
         if _held is not None:
+            Path(_held.name).with_name("engine.json").unlink(missing_ok=True)
             fcntl.flock(_held, fcntl.LOCK_UN)
             _held.close()
             _held = None
+
+
+def sign() -> tuple:
+    """Something that differs once the owner or its engines have changed. Takes no lock, so it may be asked often."""
+    try:
+        written = (runtime_dir() / "engine.json").stat().st_mtime_ns
+    except OSError:
+        return ()
+    pid = _read().pid
+    try:
+        os.kill(pid, 0) if pid else None
+    except OSError:  # killed: nobody tidied up
+        return ()
+    return pid, written
 
 
 def _read() -> Owner:

@@ -83,9 +83,9 @@ def tpot(
 
 
 def add_kept(figure: go.Figure, items: Sequence[tuple[str, str, Evidence]]) -> None:
-    """Results of other settings or of another time beside a comparison: hollow, grey, each with its age.
+    """Results of other settings or of another time beside a comparison: hollow, grey, each with its time.
 
-    items: (arm, age in words, TPOT). A figure that is not in ms over names (`marks.positions`) stays as it is.
+    items: (arm, when it was measured ("at 14:32"), TPOT). A figure that is not in ms over names (`marks.positions`) stays as it is.
     """
     names = list(figure.layout.xaxis.ticktext or ())
     if not items or not names or not (figure.layout.yaxis.title.text or "").startswith("ms"):
@@ -93,8 +93,8 @@ def add_kept(figure: go.Figure, items: Sequence[tuple[str, str, Evidence]]) -> N
     look = Series(INK, "dot", "circle-open")
     at = list(range(len(names), len(names) + len(items)))
     add_points(figure, at, [e for *_, e in items], unit="ms", name="measured earlier, not compared", look=look)
-    positions(figure, [*names, *(f"{n}<br>{age}" for n, age, _ in items)])
-    kept = "; ".join(f"{n} {e.to('ms').quantity('.3g')}, {age}" for n, age, e in items)
+    positions(figure, [*names, *(f"{n}<br>{when}" for n, when, _ in items)])
+    kept = "; ".join(f"{n} {e.to('ms').quantity('.3g')}, {when}" for n, when, e in items)
     set_alt(figure, f"{alt_of(figure)} Measured earlier, not compared: {kept}.")
 
 

@@ -17,7 +17,7 @@ class Memory:
 
     pool      the engines that measurements use
     results   by arm name: the present comparison, filled as rows arrive; only passes that all of its arms share
-    kept      by arm name: what was measured of other settings or at other times, for showing with its age
+    kept      by arm name: what was measured of other settings or at other times, for showing with its time
     versions  of the engines that were seen, by engine
     """
 

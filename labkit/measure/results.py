@@ -14,7 +14,7 @@ from labkit.measure import doubts, estimates
 from labkit.measure.stats import Interval
 from labkit.params import Params
 from labkit.records import Run, read_run
-from labkit.records.store import ago
+from labkit.records.store import clock
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Arm:
 
 @dataclass
 class Result:
-    """One measured arm. start_s: the engine's start. earlier: recalled, so that its age is shown. record: the finished
+    """One measured arm. start_s: the engine's start. earlier: recalled, so that its time is shown. record: the finished
     run that it was read from."""
 
     arm: Arm
@@ -66,11 +66,11 @@ class Result:
         return self.arm.name
 
     @property
-    def age(self) -> str:
-        """How long ago its newest request ended, in words as of now; empty for what was measured just now."""
+    def when(self) -> str:
+        """When its newest request ended, e.g. "at 14:32"; empty for what this run measured."""
         if not self.earlier or not self.rows:
             return ""
-        return ago(time.time() - max(r["started_unix"] + (r.get("latency_s") or 0) for r in self.rows))
+        return clock(max(r["started_unix"] + (r.get("latency_s") or 0) for r in self.rows), time.time())
 
     @cached_property
     def used(self) -> list[dict]:
@@ -98,7 +98,7 @@ class Result:
         """Where and how, for the evidence."""
         version = self.info.get("version", "")
         engine = f"{self.info.get('engine', self.arm.config.engine)} {version}".strip()
-        when = f", run {self.record}" if self.record else f", {self.age}" if self.age else ""
+        when = f", run {self.record}" if self.record else f", measured {self.when}" if self.when else ""
         return f"this lab, {engine}, arm {self.name}: {found.count} requests in {found.repeats} repeats{when}"
 
     @cached_property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 
-from labkit import catalog
+from labkit import catalog, workloads
 from labkit.engines import ladder
 from labkit.engines.adapter import not_in_effect
 from labkit.engines.config import EngineConfig
@@ -71,6 +71,8 @@ class Experiment:
         guess = parameters.pop("guess", None)
         own = {name: parameters.pop(name) for name in self.own if name in parameters}
         self.params = load_params(parameters)
+        if self.record is None:
+            workloads.check(self.params.workload)
         self.ladder = self.params.ladder()
         self.subject = self._subject()
         if self.guess is not None and self.guess.elsewhere and not self.published:

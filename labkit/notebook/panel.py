@@ -100,7 +100,7 @@ class Panel:
         """What was measured under this load with other settings, or not side by side with the present ones."""
         kept = sorted(self.runner.kept.values(), key=lambda r: r.tpot.value)
         return [
-            (f"{r.name}, {r.age}", r.tpot, "plain" if r.accept is None else f"a = {r.accept.value:.2f}") for r in kept
+            (f"{r.name}, {r.when}", r.tpot, "plain" if r.accept is None else f"a = {r.accept.value:.2f}") for r in kept
         ]
 
     def rebuild(self, engine: dict) -> None:
@@ -156,13 +156,13 @@ class Panel:
         return self.gate.open
 
     def figures(self) -> list[go.Figure]:
-        """The experiment's figures; results of other settings stand in the first one, hollow and with their age."""
+        """The experiment's figures; results of other settings stand in the first one, hollow and with their time."""
         if self.veiled:
             return [waiting("The figures wait for your guess", why=OPEN)]
         self.experiment.guessed = self.guess
         first, *rest = self.experiment.figures(self.results, self.guess)
         newest = sorted(self.runner.kept.values(), key=lambda r: -r.used[-1]["started_unix"])[:KEPT]
-        decode.add_kept(first, [(r.name, r.age, r.tpot) for r in newest])
+        decode.add_kept(first, [(r.name, r.when, r.tpot) for r in newest])
         return [first, *rest]
 
     # --- cells -----------------------------------------------------------------------------------------------------

@@ -18,7 +18,14 @@ STYLE = (
     ".labkit-table.labkit-table.labkit-table td.labkit-short{white-space:nowrap}"
     ".labkit-caution{border-left:3px solid #d55e00;padding:.1em 0 .1em .8em;margin:.4em 0;max-width:52rem;"
     "line-height:1.4}"
-    "pre.labkit-block.labkit-block{font-size:12px;line-height:1.4;overflow-x:auto;white-space:pre}"
+    # Where a table is narrow its remarks stand below their line, or their column would be one word wide.
+    ".labkit-narrow{container-type:inline-size}@container (max-width:640px){.labkit-table.labkit-table.labkit-table "
+    "thead{display:none}.labkit-table.labkit-table.labkit-table tr{display:grid;grid-template-columns:30% 36% 34%}"
+    ".labkit-table.labkit-table.labkit-table td.labkit-short{white-space:normal}"
+    ".labkit-table.labkit-table.labkit-table td:nth-child(4){grid-column:2/-1;max-width:none;opacity:.85}}"
+    # Long lines go on below, indented: nothing is cut, and what is copied is the text as it is printed.
+    "pre.labkit-block.labkit-block{font-size:12px;line-height:1.4;white-space:normal}"
+    ".labkit-block span{display:block;white-space:pre-wrap;padding-left:4ch;text-indent:-4ch;min-height:1.4em}"
     "[role=alert].labkit-alert{border-left:4px solid #cf222e;color:#cf222e;padding:.2em 0 .2em .8em;max-height:15em;"
     "overflow:auto;font-size:13px;white-space:pre-wrap}[data-jp-theme-light='false'] [role=alert].labkit-alert{"
     "color:#ff7b72}"
@@ -35,11 +42,13 @@ STYLE = (
     "align-items:start}"
     ".labkit-knobs{position:sticky!important;top:0;z-index:4;max-height:calc(100vh - 90px);overflow:auto!important;"
     "background:var(--jp-layout-color0,transparent)}"
-    ".labkit-knobs>*{flex-shrink:0}.labkit-knobs .widget-html-content{line-height:1.4}"
-    ".labkit-knobs .widget-inline-hbox,.labkit-knobs .jupyter-widget-inline-hbox{width:100%!important;max-width:340px}"
+    ".labkit-knobs>*{flex-shrink:0}"
+    ".labkit-run .widget-html-content{line-height:1.4}"
+    ".labkit-knobs :is(.widget-inline-hbox,.jupyter-widget-inline-hbox){width:calc(100% - 4px)!important;max-width:340px}"
+    ".labkit-knobs :is(.widget-html,.jupyter-widget-html){max-width:none}"
     "@container (max-width:760px){.labkit-desk{grid-template-columns:minmax(0,1fr)}"
     ".labkit-knobs{max-height:44vh;border-bottom:1px solid var(--jp-border-color1,#ccc)}"
-    ".labkit-sliders{display:grid!important;grid-template-columns:repeat(auto-fill,minmax(270px,1fr))}}"
+    ".labkit-sliders{display:grid!important;grid-template-columns:repeat(auto-fill,minmax(235px,1fr))}}"
     ".labkit-note{opacity:.8;max-width:52rem;line-height:1.4}.labkit-log{max-height:15em;overflow:auto;font-size:12px}</style>"
 )
 
@@ -86,7 +95,8 @@ def table(lines: Sequence[Line], head: tuple[str, str, str, str] = ("", "value",
         )
         rows.append(f'<tr title="{html.escape(tip, quote=True)}">{cells}</tr>')
     top = "".join(f"<th>{html.escape(h)}</th>" for h in head)
-    return f'<table class="labkit-table"><thead><tr>{top}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    made = f'<table class="labkit-table"><thead><tr>{top}</tr></thead><tbody>{"".join(rows)}</tbody></table>'
+    return f'<div class="labkit-narrow">{made}</div>'
 
 
 def plain(lines: Sequence[Line], title: str = "") -> str:
@@ -118,7 +128,8 @@ def cautions(sentences: Sequence[str]) -> str:
 
 def block(text: str) -> str:
     """Plain text in columns, as a page shows it."""
-    return f"<pre class='labkit-block'>{html.escape(text)}</pre>"
+    lines = "".join(f"<span>{html.escape(line)}\n</span>" for line in text.splitlines())
+    return f"<pre class='labkit-block'>{lines}</pre>"
 
 
 def note(text: str, kind: str = "") -> str:

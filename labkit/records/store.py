@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from labkit import disk, waits
@@ -36,12 +37,11 @@ class Kept:
         return max(r["started_unix"] + (r.get("latency_s") or 0) for r in self.rows)
 
 
-def ago(seconds: float) -> str:
-    """A time span before now in words, e.g. "3 min ago"."""
-    for size, word in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.0f} {word} ago"
-    return "just now"
+def clock(unix: float, now: float) -> str:
+    """A moment as this machine's clock showed it, with the date where that is not today's. Not "5 min ago": a page that
+    stays open and a saved notebook would go on saying it."""
+    then, today = datetime.fromtimestamp(unix), datetime.fromtimestamp(now).date()
+    return f"at {then:%H:%M}" if then.date() == today else f"on {then.day} {then:%b %Y}, {then:%H:%M}"
 
 
 def key(config: EngineConfig, load: dict, version: str) -> str:

@@ -5,6 +5,7 @@ package (openai/gsm8k, main). A prompt holds `shots` worked examples of the trai
 for every question, then the question; where the model folder has a chat template it becomes one user message of it.
 """
 
+import importlib.util
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ SHOTS = 5
 _ASK = (
     "Solve the problem step by step. End with a line that holds `#### ` and the answer as a number, nothing else.\n\n"
 )
+_NO_PACKAGE = "gsm8k:FOLDER with train.jsonl and test.jsonl, or an installed `datasets` package to load openai/gsm8k"
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,14 @@ def questions(source: str | Path | None, split: str) -> list[Question]:
     """All questions of a split ("train" or "test"). Raises BadInput where they cannot be had."""
     rows = _from_package(split) if source is None else _from_file(Path(source), split)
     return [Question(row["question"].strip(), _without_marks(row["answer"])) for row in rows]
+
+
+def check(source: str | Path | None) -> None:
+    """Can questions be had from here? Raises BadInput; whether a hub can be reached is not asked."""
+    if source is not None:
+        _from_file(Path(source), "test")
+    elif importlib.util.find_spec("datasets") is None:
+        raise BadInput("workload", "gsm8k", _NO_PACKAGE)
 
 
 def prompts(source: str | Path | None, *, shots: int, seed: int, folder: Path | None) -> list[tuple[str, str]]:
@@ -93,11 +103,7 @@ def _from_package(split: str) -> list[dict]:
     try:
         from datasets import load_dataset
     except ImportError:
-        raise BadInput(
-            "workload",
-            "gsm8k",
-            "gsm8k:FOLDER with train.jsonl and test.jsonl, or an installed `datasets` package to load openai/gsm8k",
-        ) from None
+        raise BadInput("workload", "gsm8k", _NO_PACKAGE) from None
     try:
         return list(load_dataset("openai/gsm8k", "main", split=split))
     except Exception as e:  # the hub's client raises many kinds; all mean that the questions are not here

@@ -112,6 +112,18 @@ def load(
     return prompts
 
 
+def check(name: str) -> None:
+    """Can the prompts of a load be had here? Raises BadInput: an unknown name, a file that is not there or not right,
+    a package that is not installed. Downloads nothing."""
+    kind, _, path = ALIASES.get(name, name).partition(":")
+    if kind == "file":
+        _file(Path(path))
+    elif kind == "gsm8k":
+        gsm8k.check(path or None)
+    elif kind not in NAMES or path:
+        raise BadInput("workload", name, "one of " + ", ".join(NAMES))
+
+
 def _items(name: str, seed: int, tokenizer_path: str | Path | None, shots: int | None):
     """A function i -> (text, expected, sampling) that gives item i of the load, for any i >= 0."""
     if name in ("repetitive", "code"):

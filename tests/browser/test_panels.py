@@ -228,7 +228,7 @@ def test_knobs_that_restart_the_engine(open_notebook, lab):
     steps.focus()
     for _ in range(4):
         tab.keyboard.press("ArrowRight")
-    page.until(lambda: any("mtp 5/1/6 measured just now" in n for n in page.notes()), note="the kept result")
+    page.until(lambda: any("mtp 5/1/6 measured at" in n for n in page.notes()), note="the kept result")
     page.until(lambda: any("mtp 5/1/6" in t["name"] for t in page.measured(0)), note="the kept result in the figure")
 
     plot = tab.locator(".js-plotly-plot").nth(1)

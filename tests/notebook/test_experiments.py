@@ -108,7 +108,18 @@ def test_draft_settings_are_saved_as_they_are_measured(parameters, steps, topk, 
     assert again.draft() == e.draft() and again.arms() == e.arms()
 
 
-@pytest.mark.parametrize("bad", [{"repeats": "banana"}, {"guess": -1}, {"machine": 3}, {"steps": 99}, {"nonsense": 1}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"repeats": "banana"},
+        {"guess": -1},
+        {"machine": 3},
+        {"steps": 99},
+        {"topk": 9},
+        {"nonsense": 1},
+        {"workload": "gsm8k:/nowhere"},
+    ],
+)
 def test_bad_parameters_are_named(parameters, bad):
     with pytest.raises(BadInput) as e:
         assert make(Mtp, parameters, **{**MTP, **bad}).bandwidth

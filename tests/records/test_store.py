@@ -2,13 +2,14 @@
 
 import threading
 import time
+from datetime import datetime
 
 import pytest
 
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
 from labkit.records import Store
-from labkit.records.store import ago
+from labkit.records.store import clock
 
 CONFIG, LOAD = EngineConfig(), {"workload": "code", "count": 2, "output_tokens": 64}
 
@@ -27,14 +28,18 @@ def rows(repeat, n=2, started=None):
     ]
 
 
-def test_a_setting_comes_back_with_its_age(tmp_path):
+def test_a_setting_comes_back_with_its_time(tmp_path):
     store = Store(tmp_path / "s")
     assert store.get(CONFIG, LOAD, "1") is None
     store.add(CONFIG, LOAD, "1", rows(0, started=time.time() - 7200))
     kept = Store(tmp_path / "s").get(CONFIG, LOAD, "1")
     assert len(kept.rows) == 2 and 7100 < time.time() - kept.measured_unix < 7300
     assert Store(tmp_path / "s").get(CONFIG, LOAD) == kept  # the newest version, where nobody can say which
-    assert [ago(s) for s in (7200, 300, 3)] == ["2 h ago", "5 min ago", "just now"]
+
+
+def test_a_time_stays_true_on_a_page_that_stays_open():
+    noon = datetime(2026, 3, 5, 12, 0).timestamp()
+    assert clock(noon - 300, noon) == "at 11:55" and clock(noon - 86400, noon) == "on 4 Mar 2026, 12:00"
 
 
 def test_measure_again_adds_a_repeat(tmp_path):

@@ -56,6 +56,11 @@ class RealLoad(Experiment):
         )
         loads = {n: getattr(self, n) for n in ("timing_workload", "timing_tokens", "question_workload")}
         super().__init__(**{"questions": 60, **parameters})
+        for name in ("timing_workload", "question_workload") if self.record is None else ():
+            try:
+                workloads.check(loads[name])
+            except BadInput as e:
+                raise BadInput(name, loads[name], e.accepted) from None
         self.given |= loads
         self.counted: dict[str, dict[int, Evidence]] = {}  # by load
 

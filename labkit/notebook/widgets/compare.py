@@ -1,5 +1,7 @@
 """Lay an earlier record over the present results and compare the two."""
 
+from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import ipywidgets as W
@@ -10,6 +12,7 @@ from labkit.figures import decode, live
 from labkit.measure.results import Result, results_of, speedup
 from labkit.notebook import render
 from labkit.notebook.widgets import controls
+from labkit.records import read_run
 
 if TYPE_CHECKING:
     from labkit.notebook.panel import Panel
@@ -39,13 +42,32 @@ def compare(now: dict[str, Result], then: dict[str, Result]) -> list[render.Line
     return lines
 
 
+def described(directory: Path) -> str | None:
+    """A record as a menu names it: when, which arms with their TPOT, which load. None for one that has nothing to
+    compare: still running, refused, or unreadable."""
+    try:
+        run = read_run(directory)
+        found = results_of(run)
+    except LabError:
+        return None
+    if not found or run.meta.get("status") == "running":
+        return None
+    began = datetime.strptime(directory.name[:15], "%Y%m%d-%H%M%S")
+    arms = [f"{n} {r.tpot.to('ms').value:.3g} ms" for n, r in found.items()]
+    more = f" and {len(arms) - 3} more" if len(arms) > 3 else ""
+    loads = ", ".join(dict.fromkeys(r.arm.load["workload"] for r in found.values()))
+    return f"{began:%d %b %H:%M:%S}: {', '.join(arms[:3])}{more} ({loads})"
+
+
 class Overlay:
-    """A menu of earlier records of this notebook; choosing one draws it beside the present results."""
+    """A menu of earlier records of this notebook; choosing one draws it beside the present results. The record whose
+    results are shown is not offered: it lies on itself."""
 
     def __init__(self, panel: "Panel"):
         self.panel = panel
         tip = "Overlay an earlier run on the present results."
-        self.menu = controls.menu("overlay run", [NOTHING], NOTHING, tip, "520px")
+        self._known: dict[Path, tuple[tuple, str | None]] = {}  # a record that has ended does not change
+        self.menu = controls.menu("overlay run", [(NOTHING, NOTHING)], NOTHING, tip, "min(100%, 760px)")
         self.board = live.Board()
         self.table = W.HTML()
         self.shown = W.VBox([], layout=W.Layout(width="100%"))
@@ -55,12 +77,19 @@ class Overlay:
 
     def refresh(self) -> None:
         """Look for records again."""
-        found = sorted(p.parent.name for p in self.panel.out_dir.glob(f"*-{self.panel.experiment.name}*/run.json"))
-        names = [NOTHING, *reversed(found)]
-        if list(self.menu.options) != names:
-            kept = self.menu.value if self.menu.value in names else NOTHING
-            self.menu.options = names
+        found = sorted(self.panel.out_dir.glob(f"*-{self.panel.experiment.name}*/run.json"), reverse=True)
+        named = [(self._label(p.parent), p.parent.name) for p in found if p.parent != self.panel.record]
+        options = [(NOTHING, NOTHING), *((label, name) for label, name in named if label is not None)]
+        if list(self.menu.options) != options:
+            kept = self.menu.value if self.menu.value in dict(options).values() else NOTHING
+            self.menu.options = options
             self.menu.value = kept
+
+    def _label(self, directory: Path) -> str | None:
+        stamp = tuple((p.stat().st_mtime_ns, p.stat().st_size) for p in sorted(directory.glob("*.json*")))
+        if self._known.get(directory, ((), None))[0] != stamp:
+            self._known[directory] = stamp, described(directory)
+        return self._known[directory][1]
 
     def _chosen(self, name: str) -> None:
         if name == NOTHING:

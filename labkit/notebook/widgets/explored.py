@@ -16,6 +16,7 @@ from labkit.notebook.widgets import controls
 if TYPE_CHECKING:
     from labkit.notebook.panel import Panel
 
+NUMBERS = ("low", "high", "a", "c", "S", "steps", "topk", "verified", "tokens out")
 PLOTTED = ("a", "c", "S", "steps")
 
 
@@ -53,20 +54,27 @@ class Table:
         missing = "; ".join(self.shelf.unreadable)
         self.note.value = render.note(
             f"{count} setting{'s' if count != 1 else ''} measured on this machine, all loads."
-            " Tick rows to plot them; c and S come from passes that ran beside the reference in `over`."
+            " Tick rows to plot them. S says how many times faster than the setting in the column over, c what a round costs"
+            " in its steps; both come from passes that ran side by side."
             + (f" Not readable: {missing}." if missing else "")
         )
         if not self.settings:
             return
         frame = pd.DataFrame([e.columns() for e in self.settings])
-        # The kinds that have a word for "none": a plain float would show NaN.
-        frame = frame.astype({n: "Float64" for n in ("low", "high", "a", "c", "S")})
-        frame = frame.astype({n: "Int64" for n in ("steps", "topk", "verified", "tokens out")})
+        # Of this kind the page gets numbers and nulls: it sorts by them, and shows an empty cell where there is none.
+        frame = frame.astype({n: "Float64" for n in NUMBERS})
         rows = [i for i, e in enumerate(self.settings) if e.key in ticked]
         if self.table is None:
             look = "display compact nowrap"
             self.table = ITable(
-                frame, select=True, maxBytes=0, classes=look, pageLength=25, showIndex=False, scrollX=True
+                frame,
+                select=True,
+                maxBytes=0,
+                classes=look,
+                pageLength=25,
+                showIndex=False,
+                scrollX=True,
+                format_floats_in_python=False,
             )
             self.table.observe(lambda _: self._guarded(self.draw), "selected_rows")
             self.place.children = (self.table,)

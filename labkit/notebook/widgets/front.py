@@ -36,7 +36,7 @@ class Front:
             control.observe(lambda change, name=name: self._moved(name, change["new"]), "value")
         self.alert = controls.Alert()
         self._guarded = self.alert.guarded
-        self.strip = EngineStrip(panel, self._guarded)
+        self.strip = EngineStrip(panel, self._guarded, self._announce)
         self.run_button = controls.button("Run", "play", "Measure these settings (stored results are not repeated).")
         self.sweep_button = controls.button("Sweep", "signal", "Measure the whole curve of this notebook.")
         self.again_button = controls.button(
@@ -211,6 +211,7 @@ class Front:
         return self.run.busy
 
     def begun(self) -> None:
+        self.readout.hush()
         self._buttons()
 
     def apply(self, values: dict) -> None:
@@ -254,10 +255,16 @@ class Front:
 
     # --- engines of other notebooks, reports -----------------------------------------------------------------------
 
+    def owner_changed(self) -> None:
+        """Another notebook's engines have come or gone."""
+        if not self.busy and not self.panel.runner.pool.running():
+            self._guarded(self.strip.refresh)
+
     def yield_engines(self) -> None:
         """Another notebook asked for them."""
         self.panel.runner.pool.stop()
         self._guarded(self.strip.refresh)
+        self._announce()
         self.strip.say("another notebook took over: its engines run now, and Run here starts them again")
 
     def _take_over(self) -> None:

@@ -16,9 +16,12 @@ EVERY_S = 0.5
 
 
 class Holder(Protocol):
-    """A panel's front: `busy` while it measures; `yield_engines` stops them and says so."""
+    """A panel's front: `busy` while it measures; `yield_engines` stops them and says so; `owner_changed` is told when
+    the engines of another notebook have come or gone."""
 
     busy: bool
+
+    def owner_changed(self) -> None: ...
 
     def yield_engines(self) -> None: ...
 
@@ -58,9 +61,10 @@ def ask(limit_s: float = LIMIT_S) -> None:
 
 
 def _answer() -> None:
-    mine = str(os.getpid())
+    mine, before = str(os.getpid()), None
     while True:
         time.sleep(EVERY_S)
+        before = _told(before)
         try:
             asked = (ownership.runtime_dir() / REQUEST).read_text(encoding="utf-8") == mine
         except (OSError, LabError):
@@ -68,3 +72,15 @@ def _answer() -> None:
         if asked and not any(h.busy for h in list(_holders)):
             for holder in list(_holders):
                 holder.yield_engines()
+
+
+def _told(before: tuple | None) -> tuple | None:
+    """Tell the panels where the engines' owner is another one than `before`; returns the present sign of it."""
+    try:
+        now = ownership.sign()
+    except LabError:
+        return before
+    if before is not None and now != before:
+        for holder in list(_holders):
+            holder.owner_changed()
+    return now

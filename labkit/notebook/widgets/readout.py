@@ -34,12 +34,16 @@ class Readout:
             self.predicted.value = self._prediction()
             self.block.value = render.STYLE + render.block(panel.summary_text())
 
+    def hush(self) -> None:
+        """Say nothing of the next run: none may start yet, or one is under way."""
+        self.forecast.value = self.note.value = ""
+
     def announce(self, queued: list[Block] | None) -> None:
-        """How long the next run takes, which engines it starts, ages of what is shown. queued: what the queue
+        """How long the next run takes, which engines it starts, when what is shown was measured. queued: what the queue
         adds, None without one."""
         panel = self.panel
         if panel.veiled:
-            self.forecast.value = self.note.value = ""
+            self.hush()
             return
         blocks = panel.blocks()
         times = [] if queued is None else ["Queue: " + panel.forecast(queued)]
@@ -50,9 +54,9 @@ class Readout:
             times.append("Measure again: " + panel.forecast(panel.blocks(again=True)))
         self.forecast.value = "<br>".join(map(render.note, times))
         notes = [*panel.experiment.remarks(), *self._starts(blocks)]
-        ages = [f"{r.name} measured {r.age}" for r in panel.results.values() if r.age]
-        if ages:
-            notes.append("Stored results shown: " + ", ".join(ages) + ".")
+        kept = [f"{r.name} measured {r.when}" for r in panel.results.values() if r.when]
+        if kept:
+            notes.append("Stored results shown: " + ", ".join(kept) + ".")
         self.note.value = render.note(" ".join(notes))
 
     def _starts(self, blocks: list[Block]) -> list[str]:

@@ -23,10 +23,12 @@ KEPT_LINES = 60
 
 
 class EngineStrip:
-    """State, buttons, log and configuration of the kernel's engines."""
+    """State, buttons, log and configuration of the kernel's engines. changed: called after a start or stop by hand."""
 
-    def __init__(self, panel: "Panel", guarded: Callable[[Callable[[], None]], None]):
-        self.panel, self._guarded = panel, guarded
+    def __init__(
+        self, panel: "Panel", guarded: Callable[[Callable[[], None]], None], changed: Callable[[], None] = lambda: None
+    ):
+        self.panel, self._guarded, self._changed = panel, guarded, changed
         self._lines: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
         self.state = W.HTML()
         self.start_button = controls.button("Start engine", "power-off", "Start the engine with these settings now.")
@@ -110,6 +112,7 @@ class EngineStrip:
                 self._show_log()
             else:
                 self._guarded(self.refresh)
+                self._changed()
             finally:
                 self.enable(True)
 
@@ -121,3 +124,4 @@ class EngineStrip:
     def _stop(self) -> None:
         self.panel.runner.pool.stop()
         self._guarded(self.refresh)
+        self._changed()
