@@ -85,7 +85,8 @@ def tpot(
 def add_kept(figure: go.Figure, items: Sequence[tuple[str, str, Evidence]]) -> None:
     """Results of other settings or of another time beside a comparison: hollow, grey, each with its time.
 
-    items: (arm, when it was measured ("at 14:32"), TPOT). A figure that is not in ms over names (`marks.positions`) stays as it is.
+    items: (arm, when it was measured ("at 14:32"), TPOT). A figure that is not in ms over names (`marks.positions`)
+    stays as it is.
     """
     names = list(figure.layout.xaxis.ticktext or ())
     if not items or not names or not (figure.layout.yaxis.title.text or "").startswith("ms"):

@@ -80,6 +80,8 @@ def coordinates(rows: Sequence[Mapping[str, object]], *, title: str = "All setti
     for name in AXES:
         values = [loads.index(r["load"]) if name == "load" else (r[name] or 0) for r in rows]
         ticks = dict(tickvals=list(range(len(loads))), ticktext=loads) if name == "load" else {}
+        if name in ("steps", "topk", "verified"):
+            ticks = dict(tickvals=sorted(set(values)), tickformat="d")
         dimensions.append(dict(label=name, values=values, **ticks))
     speeds = [r["S"] for r in rows]
     figure.add_parcoords(

@@ -14,7 +14,8 @@ function labkitFit(figure, width) {
   const rows = text => (text.match(/<br>/g) || []).length;
   if (layout.title && layout.title.text) {
     const text = broken(layout.title.text, width - 64, 16);
-    layout.margin = {...layout.margin, t: 56 + 20 * rows(text)};
+    // A figure that asks for more room above its plot keeps it: names of upright axes stand there.
+    layout.margin = {...layout.margin, t: ((layout.margin || {}).t || 56) + 20 * rows(text)};
     layout.height = (layout.height || 400) + 20 * (rows(text) - rows(layout.title.text));
     layout.title.text = text;
   }

@@ -189,7 +189,7 @@ def add_ranges(
             x=xs,
             y=ys,
             mode="lines",
-            name=tier_name(name, items[0][1].tier),
+            name=tier_name(name, Tier.DERIVED),  # whatever its ends are made of, a prediction is a formula's
             line=dict(color=look.colour, width=6),
             opacity=0.55,
             hovertext=texts,

@@ -37,10 +37,14 @@ def ac_plane(
         x="c: time per round, in plain steps",
         y="a: tokens per verify step",
         height=460,
-        alt="; ".join(f"{n}: a {a.value:.2f}, c {c.value:.2f}, S {a.value / c.value:.2f}" for n, a, c in points)
-        + "".join(f"; {n} predicted: c {c.value:.2f}, a {a.value:g} to {z.value:g}" for n, c, a, z in predicted)
-        + ("" if guess is None else f"; your guess: a {guess:g}")
-        + ". Above the line S = 1 speculation pays.",
+        alt=_listed(
+            [
+                *(f"{n}: a {a.value:.2f}, c {c.value:.2f}, S {a.value / c.value:.2f}" for n, a, c in points),
+                *(f"{n} predicted: c {c.value:.2f}, a {a.value:g} to {z.value:g}" for n, c, a, z in predicted),
+                *([] if guess is None else [f"your guess: a {guess:g}"]),
+            ]
+        )
+        + " Above the line S = 1 speculation pays.",
     )
     right = 1.15 * max([4.0, *(c.high or c.value for _, _, c in points), *(c.value for _, c, *_ in predicted)])
     most = [*(a.high or a.value for _, a, _ in points), *(z.value for *_, z in predicted)]
@@ -158,13 +162,16 @@ def cost_by_tokens(
         title,
         x="n: tokens verified per round",
         y="plain steps (c) or tokens (a)",
-        alt="c by n: "
-        + "; ".join(f"{n}: {c.value:.2f}" for n, c in measured)
-        + ". By bytes alone: "
-        + "; ".join(f"{n}: {c.value:.2f}" for n, c in by_bytes)
-        + (". By both roofs: " if by_roofs else "")
-        + "; ".join(f"{n}: {c.value:.2f}" for n, c in by_roofs)
-        + ".",
+        alt=" ".join(
+            f"{what}: " + _listed([f"{n}: {c.value:.2f}" for n, c in items])
+            for what, items in (
+                ("c by n, from measured times", measured),
+                ("By bytes alone", by_bytes),
+                ("By both roofs", by_roofs),
+            )
+            if items
+        )
+        or _listed([]),
     )
     for items, name, look in (
         (measured, "c from measured times", SERIES[1]),
@@ -197,15 +204,14 @@ def speedups(
     figure = new(
         title,
         y="times faster",
-        alt="; ".join(
+        alt=_listed(
             [
                 *(f"{n}: {_said(p, m)}" for n, p, m in items if p or m or n not in dict(reported)),
                 *(f"reported elsewhere, {n}: {e.quantity('.3g')}" for n, e in reported),
+                *(f"{n} predicted between {a.value:.3g} and {z.value:.3g}" for n, a, z in ranges),
+                *([] if guess is None else [f"your guess: {guess:g}"]),
             ]
-        )
-        + "".join(f"; {n} predicted between {a.value:.3g} and {z.value:.3g}" for n, a, z in ranges)
-        + ("" if guess is None else f"; your guess: {guess:g}")
-        + ".",
+        ),
     )
     order = list(dict.fromkeys([*(n for n, _, _ in items), *(n for n, _, _ in ranges)]))
     positions(figure, order)
@@ -227,6 +233,11 @@ def speedups(
     add_no_gain(figure)
     figure.update_yaxes(rangemode="tozero")
     return figure
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """Parts of an alt text as one sentence."""
+    return "; ".join(parts) + "." if parts else "Nothing measured yet."
 
 
 def _said(predicted: Evidence | None, measured: Evidence | None) -> str:

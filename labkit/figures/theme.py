@@ -145,6 +145,8 @@ def _rules(scope: str, ink: str, grid: str) -> str:
     texts = ", ".join(f"{scope} .js-plotly-plot {part}" for part in f"{_TEXT}, .annotation-text".split(", "))
     return (
         f"{texts} {{ fill: {ink} !important; }}\n"
+        # plotly puts a white shadow under these, which blurs light text on a dark page.
+        f"{scope} .js-plotly-plot .parcoords text {{ fill: {ink} !important; text-shadow: none !important; }}\n"
         f"{scope} .js-plotly-plot .gridlayer path {{ stroke: {grid} !important; }}\n"
     )
 

@@ -320,9 +320,9 @@ def test_no_setting_is_forgotten_and_each_can_be_named_and_taken_away(quick, poo
             assert e.speedup.value == pytest.approx(e.result.accept.value / e.cost.value)
             assert e.base.name == "plain" and e.base.arm.load == e.result.arm.load
     at = next(i for i, e in enumerate(table.settings) if e.result.name == "mtp 1/1/2")
-    assert len(table.board.figures) == 4  # the plane, a heat map a load, parallel coordinates
+    assert len(table.board.figures) == 3  # the plane, a heat map where a load has two cells, parallel coordinates
     table.table.selected_rows = [at]
-    assert len(table.board.figures) == 3
+    assert len(table.board.figures) == 1
     table.name.value = "the short one"
     table._named()
     assert table.settings[at].name == "the short one" and table.ticked == [table.settings[at]]

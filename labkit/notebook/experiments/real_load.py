@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import plotly.graph_objects as go
 
+from labkit import workloads
 from labkit.engines import ladder
 from labkit.engines.config import Speculative
 from labkit.errors import BadInput

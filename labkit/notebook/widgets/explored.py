@@ -54,9 +54,8 @@ class Table:
         missing = "; ".join(self.shelf.unreadable)
         self.note.value = render.note(
             f"{count} setting{'s' if count != 1 else ''} measured on this machine, all loads."
-            " Tick rows to plot them. S says how many times faster than the setting in the column over, c what a round costs"
-            " in its steps; both come from passes that ran side by side."
-            + (f" Not readable: {missing}." if missing else "")
+            " Tick rows to plot them. S: how many times faster than the setting under `over`; c: what a round costs in"
+            " its steps; both from passes that ran side by side." + (f" Not readable: {missing}." if missing else "")
         )
         if not self.settings:
             return
@@ -89,9 +88,11 @@ class Table:
         if not rows:
             self.board.show([])
             return
+        cells = {(r["load"], r["steps"], r["topk"]) for r in rows}
         loads = dict.fromkeys(r["load"] for r in rows)
-        grids = [figures.grid(rows, load=load) for load in loads]
-        self.board.show([figures.plane(rows), *grids, figures.coordinates(rows)])
+        # One cell is no map, and one line no bundle.
+        grids = [figures.grid(rows, load=load) for load in loads if sum(c[0] == load for c in cells) > 1]
+        self.board.show([figures.plane(rows), *grids, *([figures.coordinates(rows)] if len(rows) > 1 else [])])
 
     def _named(self) -> None:
         self.shelf.name(self.ticked, self.name.value.strip())
