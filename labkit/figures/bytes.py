@@ -209,6 +209,7 @@ def held(room: Capacity) -> go.Figure:
     )
     figure.update_layout(barmode="stack")
     _mark(figure, usable, "usable", "right")
+    figure.update_xaxes(range=[0, 1.05 * max(usable, room.held_bytes / 1e9)])  # a line alone widens no axis
     return figure
 
 

@@ -71,7 +71,10 @@ def add_guess(figure: go.Figure, x: float, y: float, spec: str = "") -> None:
 def add_no_gain(figure: go.Figure) -> None:
     """Add the line at 1 below which a change made things slower."""
     figure.add_hline(
-        y=1, line=dict(color=VERMILION, width=1.5), annotation_text="no gain", annotation_position="top left"
+        y=1,
+        line=dict(color=VERMILION, width=1.5),
+        annotation=dict(text="no gain", xshift=6),
+        annotation_position="top left",
     )
 
 

@@ -145,9 +145,10 @@ class Pen:
         return y
 
     def _texts(self, trace: dict, x, y) -> None:
-        position = str(trace.get("textposition", "middle center"))
-        vertical, _, side = position.partition(" ")
-        for a, b, text in zip(x, y, values(trace.get("text")), strict=False):
+        given = trace.get("textposition", "middle center")
+        places = [given] * len(x) if isinstance(given, str) else given  # one for all, or one each
+        for a, b, text, place in zip(x, y, values(trace.get("text")), places, strict=False):
+            vertical, _, side = place.partition(" ")
             self.axes.annotate(
                 words(text),
                 (a, b),

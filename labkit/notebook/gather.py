@@ -42,7 +42,9 @@ class Gathered:
                 self.unreadable.append(f"{meta.parent.name}: {e}")
                 continue
             if found:
-                self.records.append((run.meta.get("label") or meta.parent.name, found))
+                ended = run.meta.get("status", "finished")
+                said = "" if ended == "finished" else f" ({ended})"
+                self.records.append((f"{run.meta.get('label') or meta.parent.name}{said}", found))
                 self.ladders.append(arms)
 
     def ladder(self) -> list[tuple[str, Result]]:
@@ -72,7 +74,16 @@ class Gathered:
         )
         return [(name, best[digest]) for digest, name in order.items() if digest in best]
 
+    def cautions(self) -> list[str]:
+        """Why arms of the ladder may not be trusted."""
+        return [f"{name}: {w}" for name, r in self.ladder() for w in r.warnings]
+
     def lines(self) -> list[render.Line]:
+        """Every arm of every record, then the ladder; a number that rests on a doubtful result says so."""
+        doubtful = [r for _, found in self.records for r in found.values() if r.warnings]
+        return render.doubted(self._lines(), [n for r in doubtful for n in r.numbers()])
+
+    def _lines(self) -> list[render.Line]:
         out: list[render.Line] = []
         for label, found in self.records:
             for name, r in found.items():
@@ -88,6 +99,10 @@ class Gathered:
             else:
                 line = ("not compared", "no run measured both: the machine may have changed in between")
             out.append((f"ladder: {name} over the arm before", *line))
+        out += [
+            (f"ladder: {name}", "not measured under this load", f"measured under {', '.join(loads)}")
+            for name, loads in self._elsewhere().items()
+        ]
         if len(arms) > 1:
             last = arms[-1][0]
             out.append((f"ladder: {last} over {arms[0][0]}", speedup(arms[-1][1], arms[0][1]), "all changes together"))
@@ -97,6 +112,18 @@ class Gathered:
                     ("  of it, fewer bytes per token", split.fewer_bytes, "by the per-tensor account"),
                     ("  of it, more bandwidth", split.more_bandwidth, "counted bytes per second, after over before"),
                 ]
+        return out
+
+    def _elsewhere(self) -> dict[str, list[str]]:
+        """Arms of a ladder that were measured under other loads than the ladder's alone, with these loads."""
+        there = {r.arm.config.digest() for _, r in self.ladder()}
+        names = {a.config.digest(): a.name for arms in self.ladders for a in ladder.choose(arms)}
+        out: dict[str, list[str]] = {}
+        for _, found in self.records:
+            for r in found.values():
+                digest = r.arm.config.digest()
+                if digest in names and digest not in there and r.arm.load["workload"] not in out.get(names[digest], []):
+                    out.setdefault(names[digest], []).append(r.arm.load["workload"])
         return out
 
     def splits(self) -> list[tuple[str, Split]]:
@@ -146,6 +173,15 @@ class Gathered:
             runs.run_order(everything) if everything else decode.waiting("All requests", why="No record found."),
         ]
 
+    def static(self, which: str) -> list[tuple[dict, dict]]:
+        """A cell's content without widgets, as MIME bundles."""
+        if which == "run":
+            return [bundle(f) for f in self.figures()]
+        lines = self.lines() or [("no record found", "", f"looked in {self.out_dir}: run another notebook first")]
+        notes = render.paragraphs([*(f"not read: {u}" for u in self.unreadable), *self.candidates()])
+        page = render.STYLE + render.cautions(self.cautions()) + render.table(lines) + notes
+        return [({"text/html": page, "text/plain": render.plain(lines)}, {})]
+
     def _show(self, items) -> None:
         from IPython.display import display
 
@@ -153,19 +189,30 @@ class Gathered:
             display(data, metadata=metadata, raw=True)
 
     def run(self) -> None:
-        if not self.live:
-            self._show(bundle(f) for f in self.figures())
-            return
-        from IPython.display import display
+        if self.live:
+            from IPython.display import display
 
-        from labkit.figures.live import Board
+            from labkit.figures.live import Board
+            from labkit.notebook.widgets.saved import Saved, alive
 
-        display(Board(self.figures()))
+            display(alive(Board(self.figures())))
+            Saved(self.static).place("run")
+        else:
+            self._show(self.static("run"))
 
     def findings(self) -> None:
-        lines = self.lines() or [("no record found", "", f"looked in {self.out_dir}: run another notebook first")]
-        notes = render.paragraphs([*(f"not read: {u}" for u in self.unreadable), *self.candidates()])
-        self._show([({"text/html": render.STYLE + render.table(lines) + notes, "text/plain": render.plain(lines)}, {})])
+        """Every arm of every record; live, below it every setting in a table to sort, search, plot and take away."""
+        self._show(self.static("findings"))
+        if self.live:
+            from IPython.display import display
+
+            from labkit.notebook.widgets import controls
+            from labkit.notebook.widgets.explored import Table
+
+            alert = controls.Alert()
+            table = Table(self.out_dir, alert.guarded)
+            alert.guarded(table.refresh)
+            display(alert, table.box)
 
     def summary(self) -> None:
         text = render.plain(self.lines(), self.name) if self.records else f"{self.name}: no record in {self.out_dir}"

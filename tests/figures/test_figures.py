@@ -119,6 +119,13 @@ def test_words_for_a_figure_say_what_it_shows():
     alt = speculation.speedups(items, reported=[("there", spec(1.4, "1", "x"))], guess=2.0).layout.meta["alt"]
     assert "not yet" not in alt and "reported elsewhere, there: 1.4; your guess: 2." in alt
     assert "here: not yet" in speculation.speedups([("here", None, None)]).layout.meta["alt"]
+    # Nothing measured yet: a caption begins with what is predicted, not with a sign between two parts.
+    early = [
+        speculation.speedups([], ranges=[("here", MS[0] / MS[1], MS[0] / MS[1])]),
+        speculation.ac_plane([], predicted=[("here", MS[0] / MS[1], spec(1, "1", "x"), spec(4, "1", "x"))]),
+        speculation.cost_by_tokens([], [(2, MS[0] / MS[1])]),
+    ]
+    assert all(f.layout.meta["alt"][0].isalnum() and ": ." not in f.layout.meta["alt"] for f in early)
     # The median of an even number of latencies is the one that tables show.
     assert "median 0.63 s" in runs.latency_ecdf([("a", [0.3, 0.39, 0.87, 0.92])]).layout.meta["alt"]
 

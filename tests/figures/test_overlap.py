@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from labkit.figures import fit_js
+from labkit.figures import explored, fit_js
 from labkit.figures.theme import TEMPLATE
 from labkit.notebook.bytes import BytesPanel
 
@@ -20,7 +20,8 @@ PLOTLY = "application/vnd.plotly.v1+json"
 BOXES = """g => {
   const at = g.getBoundingClientRect(), found = [];
   const kinds = {title: '.gtitle', xtitle: '.xtitle', ytitle: '.ytitle', legend: '.legend .traces',
-    xtick: '.xtick text', ytick: '.ytick text', words: '.annotation-text-g', buttons: '.modebar-group'};
+    xtick: '.xtick text', ytick: '.ytick text', words: '.annotation-text-g', buttons: '.modebar-group',
+    name: '.textpoint text', axis: '.parcoords .axis-title'};
   for (const [kind, selector] of Object.entries(kinds)) for (const e of g.querySelectorAll(selector)) {
     const box = e.getBoundingClientRect();
     const turned = /rotate\\((?!0,)/.test(e.getAttribute('transform') || '');
@@ -104,6 +105,18 @@ def test_nothing_meets_in_the_figures_of_bytes(tab):
 def test_nothing_meets_in_the_figures_of_runs(tab):
     figures = figures_of_runs()
     assert len(figures) >= 30
+    bad = {(n, w): m for n, f in figures for w in WIDTHS if (m := meeting(drawn(tab, f, w), w))}
+    assert bad == {}
+
+
+def test_nothing_meets_in_the_figures_of_many_settings(tab):
+    rows = [
+        dict(name=f"mtp {n}/1/{n + 1}", load=load, steps=n, topk=1, verified=n + 1, a=a, c=c, S=a / c)
+        for load, far in (("repetitive", 1.0), ("word-problems", 0.8))
+        for n, a, c in ((1, 1.9 * far, 1.4), (2, 2.8 * far, 1.75), (3, 3.6 * far, 2.1), (5, 5.0 * far, 2.9))
+    ]
+    made = [explored.plane(rows), explored.grid(rows, load="repetitive"), explored.coordinates(rows)]
+    figures = [(f.layout.title.text, json.loads(f.to_json())) for f in made]
     bad = {(n, w): m for n, f in figures for w in WIDTHS if (m := meeting(drawn(tab, f, w), w))}
     assert bad == {}
 

@@ -21,6 +21,19 @@ def test_measured_parts_stand_beside_predicted_ones_and_the_worst_is_named():
     assert len({t.name for t in figure.data}) == 3
 
 
+def test_names_of_parts_lie_apart():
+    """Three parts of nearly one intensity and rate, one at their right, as a step of the pocket engine has them."""
+    points = [
+        ("kda projections", 2.0, 21e9),
+        ("mla projections", 2.0, 20e9),
+        ("mlp", 2.0, 22e9),
+        ("experts", 3.8, 16e9),
+    ]
+    found = passes.places([*points, ("head", 1.0, 11.5e9), ("router", 0.48, 2e9)], (0.16, 70))
+    assert len(set(found[:3])) == 3 and len(found) == 6
+    assert passes.places([], (1, 2)) == []
+
+
 def test_parts_that_multiply_stand_under_the_roofs():
     figure = passes.roofs(PLAIN, 10e9, {"int8": 200e9})
     roof, flat, points = figure.data

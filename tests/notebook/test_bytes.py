@@ -9,6 +9,7 @@ from labkit import catalog
 from labkit.errors import BadInput
 from labkit.notebook.bytes import amounts, closing, link, panel, sections
 from labkit.notebook.bytes.choice import Choice
+from labkit.notebook.widgets import saved
 from labkit.roofline.account import per_tensor
 
 PARAMETERS = dict(
@@ -133,11 +134,27 @@ def test_the_readers_three_numbers(capsys):
 
 @pytest.fixture
 def live(monkeypatch):
-    """A live panel and what its cells display."""
+    """A live panel and the widgets that its cells display; `made.plain` holds what stays beside them, by place."""
     pytest.importorskip("anywidget")
-    seen = []
-    monkeypatch.setattr("IPython.display.display", lambda *a, **k: seen.extend(a))
+    monkeypatch.setattr(saved, "QUIET_S", 3600.0)  # `refresh` is called by the tests
+    seen, plain = [], []
+
+    class Handle:
+        def __init__(self, at):
+            self.at = at
+
+        def update(self, data, **_):
+            plain[self.at] = data
+
+    def display(shown, **_):
+        if isinstance(shown, dict):
+            plain.append(shown)
+            return Handle(len(plain) - 1)
+        seen.extend(shown.children[1:] if hasattr(shown, "children") else [])  # without the style that hides `plain`
+
+    monkeypatch.setattr("IPython.display.display", display)
     made = lab(live=True)
+    made.plain = plain
     seen.clear()
     return made, seen
 
@@ -160,6 +177,20 @@ def test_the_longest_bar_is_guessed_before_it_is_seen(live):
     p.at.values["context"] = 262144
     assert "KV cache" in str(amounts.read_lines(p.at)[1])
     assert "Right" in amounts.guessed(p.at, "KV cache")
+
+
+def test_what_is_saved_beside_the_widgets_follows_the_controls(live):
+    p, _ = live
+    for cell in ("choose", "fits", "read"):
+        getattr(p, cell)()
+    assert [set(d) for d in p.plain] == [{"text/plain"}] * 5  # drawn later, once nobody moves anything
+    p.front.kept.refresh()
+    chosen, held, fits, bar, read = p.plain
+    assert "ling-3.0-flash" in chosen["text/html"] and "image/png" in held and "<table" in fits["text/html"]
+    assert bar == read == {"text/plain": ""}  # the longest bar is still to be guessed
+    p.front.controls["machine"].value = "h200"
+    p.front.kept.refresh()
+    assert p.plain[1]["image/png"] != held["image/png"] and "h200" in p.plain[0]["text/html"]
 
 
 def test_live_controls_move_every_section(live):

@@ -1,19 +1,23 @@
 """The widgets without a browser: what a click or a moved slider does to the panel."""
 
 import re
+import subprocess
+import sys
+import time
 
 import pytest
 from conftest_panels import result
 
 from labkit.engines import owner as ownership
 from labkit.measure.pool import Pool
-from labkit.measure.results import Result
+from labkit.measure.results import Result, results_of
 from labkit.notebook import render
 from labkit.notebook.experiments.baseline import Baseline
 from labkit.notebook.experiments.kernels import Kernels
 from labkit.notebook.experiments.long_context import LongContext
 from labkit.notebook.experiments.mtp import Mtp
 from labkit.notebook.panel import Panel
+from labkit.notebook.widgets.compare import NOTHING
 from labkit.records import read_run
 
 
@@ -358,6 +362,76 @@ def test_a_queue_has_an_order_and_a_way_out_and_the_sliders_show_what_runs(quick
     front.run.start()
     finish(front)
     assert ran == [(48, 48), (32, 32), (64, 64)] and front.queue.items == []
+
+
+def test_notes_of_what_run_would_do_end_with_its_start(quick, pool, tmp_path):
+    front = front_of(Baseline(**quick), pool)
+    assert "start the engine" in front.readout.note.value and "Run: " in front.readout.forecast.value
+    seen, measure = [], front.run._measure
+
+    def look(**how):
+        measure(**how)
+        seen.append((front.readout.note.value, front.readout.forecast.value))
+
+    front.run._measure = look
+    front.run.start()
+    finish(front)
+    assert seen == [("", "")]
+    assert "start the engine" not in front.readout.note.value  # it runs now
+    front.strip.stop_button.click()
+    front.controls["output_tokens"].value = 32
+    assert "start the engine" in front.readout.note.value
+    front.strip.start_button.click()
+    until(lambda: "start the engine" not in front.readout.note.value)
+
+
+def until(true, limit_s=120.0):
+    end = time.monotonic() + limit_s
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_the_owners_note_goes_when_its_engines_go(quick, pool):
+    """Another process owns an engine and lets it go, tidily or by being killed: the panel follows without a press."""
+    code = (
+        "import sys, time; from labkit.engines import owner; owner.acquire();"
+        "owner.publish([{'url': 'http://127.0.0.1:9', 'pid': 0}]); print('up', flush=True); sys.stdin.readline();"
+        "owner.release(); print('gone', flush=True); time.sleep(100)"
+    )
+    front = front_of(Baseline(**quick), pool)
+    for tidily in (True, False):
+        other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        try:
+            assert other.stdout.readline() == "up\n"
+            until(lambda: "http://127.0.0.1:9" in front.strip.state.value)
+            if tidily:
+                other.stdin.write("\n")
+                other.stdin.flush()
+            else:
+                other.kill()
+                other.wait(60)
+            until(lambda: "no engine runs" in front.strip.state.value)
+        finally:
+            other.kill()
+            other.wait(60)
+
+
+def test_the_overlay_names_what_it_offers_and_leaves_out_what_lies_on_itself(quick, pool):
+    front = front_of(Baseline(**quick), pool)
+    front.run.start()
+    finish(front)
+    first = front.panel.record
+    assert len(front.overlay.menu.options) == 1  # the one that is shown already
+    front.panel.writer().finish(status="failed")  # a run of which nothing is left
+    front.run.start(again=True)
+    finish(front)
+    (_, none), (label, name) = front.overlay.menu.options
+    assert (none, name) == (NOTHING, first.name)
+    tpot = results_of(first)["baseline"].tpot.to("ms").value
+    assert f"baseline {tpot:.3g} ms" in label and "word-problems" in label and re.search(r"\d\d:\d\d:\d\d", label)
+    front.overlay.menu.value = name
+    assert len(front.overlay.shown.children) == 2
 
 
 def test_what_is_saved_beside_the_widgets_follows_a_run(quick, pool, monkeypatch):

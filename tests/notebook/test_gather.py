@@ -3,7 +3,8 @@
 import pytest
 from conftest_panels import result
 
-from labkit.measure.results import Arm
+from labkit.measure.results import Arm, Result
+from labkit.notebook import render
 from labkit.notebook.gather import Gathered
 from labkit.params import load_params
 
@@ -53,6 +54,23 @@ def test_each_gain_in_two_factors(lab):
     assert splits["mtp"].fewer_bytes.value > splits["fp8-head"].fewer_bytes.value > 1
     lines = {what: value for what, value, _ in lab.lines()}
     assert lines["ladder: mtp over baseline"].value == pytest.approx(2.4, rel=0.03)
+
+
+def test_a_doubtful_number_says_so_and_an_arm_of_another_load_is_named(lab):
+    lab.records = [lab.records[2], lab.records[1]]  # the ladder's load lacks mtp, which ran under another
+    lines = {what: (value, remark) for what, value, remark in lab.lines()}
+    assert lines["ladder: mtp"] == ("not measured under this load", "measured under code")
+    assert not lab.cautions() and render.DOUBT not in lines["later: kernels"][1]
+    slow = dict(lab.ladder())["kernels"]
+    for row in slow.rows:
+        row["tpot_s"] *= 1 + 0.2 * row["repeat"]
+    lab.records[0][1]["kernels"] = Result(slow.arm, slow.rows)
+    lines = {what: remark for what, _, remark in lab.lines()}
+    assert any(c.startswith("kernels: ") for c in lab.cautions())
+    assert all(render.DOUBT in lines[n] for n in ("later: kernels", "ladder: kernels over the arm before"))
+    assert render.DOUBT not in lines["later: baseline"]
+    page = lab.static("findings")[0][0]["text/html"]
+    assert page.index("labkit-caution") < page.index("<table")
 
 
 def test_without_a_record_both_figures_say_so(tmp_path):

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from labkit.errors import BadInput
-from labkit.workloads import chat, gsm8k, load
+from labkit.workloads import chat, check, gsm8k, load
 from labkit.workloads.loads import POCKET_WEIGHTS
 
 
@@ -19,6 +19,15 @@ def folder(tmp_path):
         ]
         (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     return tmp_path
+
+
+def test_whether_questions_can_be_had_is_asked_before_anything_runs(folder, tmp_path, monkeypatch):
+    check(f"gsm8k:{folder}")
+    check("gsm_symbolic")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)  # no `datasets` here
+    for bad in ("gsm8k", f"gsm8k:{tmp_path / 'none'}", "gsm9k", "code:x", "file:/nowhere.jsonl"):
+        with pytest.raises(BadInput, match="workload"):
+            check(bad)
 
 
 @pytest.fixture

@@ -12,8 +12,9 @@ from labkit.figures.live import Board
 from labkit.notebook import render
 from labkit.notebook.bytes import amounts, link
 from labkit.notebook.bytes.choice import Choice
-from labkit.notebook.bytes.sections import Section
+from labkit.notebook.bytes.sections import SECTIONS, Section
 from labkit.notebook.widgets import controls
+from labkit.notebook.widgets.saved import Outputs, Saved
 
 CHOOSING = ("model", "machine", "bandwidth", "context", "batch", "experts", "head", "top_k")
 
@@ -30,8 +31,10 @@ class Link(anywidget.AnyWidget):
 class Front:
     """All widgets of one panel."""
 
-    def __init__(self, at: Choice):
+    def __init__(self, at: Choice, static: Callable[[str], Outputs] = lambda name: []):
         self.at = at
+        self._begun: set[str] = set()  # sections that are shown: `read` waits for a guess
+        self.kept = Saved(lambda name: static(name) if name in self._begun else [], _places)
         self.controls: dict[str, W.Widget] = {}
         self.drawn: list[Callable[[], None]] = []  # each draws one section again
         self.alert = W.HTML()
@@ -50,7 +53,7 @@ class Front:
         take.on_click(lambda _: self._change(lambda: self.at.paste(text.value)))
         paste = W.Accordion([W.VBox([text, take])], titles=("Paste a config.json",), selected_index=None)
         self.again = W.HTML()
-        self._begin(lambda: setattr(self.again, "value", render.STYLE + self._command()))
+        self._begin("choose", lambda: setattr(self.again, "value", render.STYLE + self._command()))
         return W.VBox([self._row(CHOOSING), paste, self.alert, self.link, self.again])
 
     def section(self, section: Section) -> W.Widget:
@@ -89,11 +92,13 @@ class Front:
             note.value = render.STYLE + render.table(lines) if lines else ""
 
         shown = [w for w in (self._row(section.controls), board, note) if w is not None]
-        return W.VBox(shown), lambda: self._begin(draw)
+        return W.VBox(shown), lambda: self._begin(section.name, draw)
 
-    def _begin(self, draw: Callable[[], None]) -> None:
+    def _begin(self, name: str, draw: Callable[[], None]) -> None:
         self.drawn.append(draw)
+        self._begun.add(name)
         draw()
+        self.kept.soon()
 
     def _row(self, names: tuple[str, ...]) -> W.Widget:
         return W.HBox([self._control(n) for n in names], layout=W.Layout(flex_flow="row wrap"))
@@ -124,6 +129,7 @@ class Front:
             self.alert.value = render.note(str(e), "alert")
         self._sync()
         self.link.query = link.query(self.at)
+        self.kept.soon()
 
     def _sync(self) -> None:
         """Bring the controls to the choice: another model has other ranges."""
@@ -141,3 +147,8 @@ class Front:
                 widget.value = value
         finally:
             self._syncing = False
+
+
+def _places(name: str) -> int:
+    """Plain outputs of a cell: a section's figures and its table."""
+    return len(SECTIONS[name].figures) + 1 if name in SECTIONS else 1

@@ -3,7 +3,7 @@ each section is shown once at the parameters' values."""
 
 import html
 
-from labkit.figures.show import follow_theme, show
+from labkit.figures.show import bundle, follow_theme, show
 from labkit.notebook import render
 from labkit.notebook.bytes import closing, sections
 from labkit.notebook.bytes.choice import Choice
@@ -33,15 +33,15 @@ class BytesPanel:
         if self._front is None:
             from labkit.notebook.bytes.front import Front
 
-            self._front = Front(self.at)
+            self._front = Front(self.at, self.static)
         return self._front
 
     def choose(self) -> None:
         """What is counted: model, machine and load, and the same choice as a command or a link."""
         if self.live:
-            self._widget(self.front.choosing())
+            self._live("choose", self.front.choosing())
         else:
-            self._table([("model", self.at.base.name, self.at.base.source), ("the same again", command(self.at), "")])
+            self._table(self._chosen())
 
     def fits(self) -> None:
         """What must be held in memory, compared with what may be filled."""
@@ -50,7 +50,7 @@ class BytesPanel:
     def read(self) -> None:
         """Where one step's bytes go; live, after a guess of the longest bar."""
         if self.live:
-            self._widget(self.front.guessed(sections.SECTIONS["read"]))
+            self._live("read", self.front.guessed(sections.SECTIONS["read"]))
         else:
             self._section("read")
 
@@ -113,12 +113,27 @@ class BytesPanel:
     def _yours(self) -> list[render.Line]:
         return closing.your_lines(self.at, self.my_model, self.my_machine)
 
+    def _chosen(self) -> list[render.Line]:
+        return [("model", self.at.base.name, self.at.base.source), ("the same again", command(self.at), "")]
+
     # --- showing --------------------------------------------------------------------------------------------------
+
+    def static(self, name: str) -> list[tuple[dict, dict]]:
+        """What stays of a live cell in the notebook's file: its figures and its table as MIME bundles."""
+        found = sections.SECTIONS.get(name)
+        lines = found.lines(self.at) if found else self._chosen()
+        page = {"text/html": render.STYLE + render.table(lines), "text/plain": render.plain(lines)}
+        return [*(bundle(f(self.at)) for f in (found.figures if found else ())), *([(page, {})] if lines else [])]
+
+    def _live(self, name: str, widget) -> None:
+        self._widget(widget)
+        self.front.kept.place(name, empty=True)
+        self.front.kept.soon()
 
     def _section(self, name: str) -> None:
         found = sections.SECTIONS[name]
         if self.live:
-            self._widget(self.front.section(found))
+            self._live(name, self.front.section(found))
             return
         for figure in found.figures:
             show(figure(self.at))
@@ -138,4 +153,6 @@ class BytesPanel:
     def _widget(widget) -> None:
         from IPython.display import display
 
-        display(widget)
+        from labkit.notebook.widgets.saved import alive
+
+        display(alive(widget))

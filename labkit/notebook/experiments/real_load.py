@@ -225,7 +225,11 @@ class RealLoad(Experiment):
     def _sampling(self, results: Mapping[str, Result]) -> go.Figure:
         title = "What sampling itself costs: the same text, greedy and sampled"
         pairs = [(n, *map(gain.pass_time, sides)) for n, sides in self.sampling(results).items()]
-        return draw.paired_times(pairs, (GREEDY, SAMPLED), title=title) if pairs else waiting(title)
+        return (
+            draw.paired_times(pairs, (GREEDY, SAMPLED), title=title, y="ms per step or round")
+            if pairs
+            else waiting(title)
+        )
 
     def _experts(self) -> go.Figure:
         expected = self.expected_experts()

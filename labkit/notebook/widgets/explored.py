@@ -1,7 +1,7 @@
 """The table of everything that was measured: sort, search, tick to plot, name, take away."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import ipywidgets as W
 import pandas as pd  # here and not at the first use: two threads that import it at once get half of it
@@ -13,9 +13,6 @@ from labkit.figures import live
 from labkit.notebook import explored, render
 from labkit.notebook.widgets import controls
 
-if TYPE_CHECKING:
-    from labkit.notebook.panel import Panel
-
 NUMBERS = ("low", "high", "a", "c", "S", "steps", "topk", "verified", "tokens out")
 PLOTTED = ("a", "c", "S", "steps")
 
@@ -23,8 +20,8 @@ PLOTTED = ("a", "c", "S", "steps")
 class Table:
     """Every setting of the records in outputs/, with figures of the ticked ones (of all where none is ticked)."""
 
-    def __init__(self, panel: "Panel", guarded: Callable[[Callable[[], None]], None]):
-        self.shelf, self._guarded = explored.Shelf(panel.out_dir), guarded
+    def __init__(self, out_dir: Path, guarded: Callable[[Callable[[], None]], None]):
+        self.shelf, self._guarded = explored.Shelf(out_dir), guarded
         self.settings: list[explored.Explored] = []
         self.table = None  # made when there is something to show: it brings a library of its own
         self.note = W.HTML()

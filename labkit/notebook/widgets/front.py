@@ -48,9 +48,9 @@ class Front:
         self.report_button = controls.button("Export report", "file", "Write this notebook as one offline HTML file.")
         self.run_button.button_style = "primary"
         self.queue, self.saved = Queue(self._announce), Link()
-        self.run, self.kept = Running(panel, self), saved.Saved(panel)
+        self.run, self.kept = Running(panel, self), saved.Saved(panel.static, self._places)
         self.guess, self.readout = Guess(panel, self._gate), Readout(panel)
-        self.explored = Table(panel, self._guarded)
+        self.explored = Table(panel.out_dir, self._guarded)
         self.explored_button = controls.button("Show all settings", "table", "Read every record in outputs/ again.")
         self.overlay = Overlay(panel)
         taken = {f.split(".")[0] for a in e.ladder for f in e.changed(a)}
@@ -70,9 +70,10 @@ class Front:
         """The widgets of one cell: ask, predict, run, findings, summary."""
         shown = {"predict": self.readout.predicted, "findings": self.readout.lines, "summary": self.readout.block}
         made = self.guess.question() if name == "ask" else shown[name] if name in shown else self._desk()
-        part = W.VBox([W.HTML(saved.hiding()), made], layout=W.Layout(width="100%", overflow="visible"))
-        part.add_class(saved.LIVE)
-        return part
+        return saved.alive(made)
+
+    def _places(self, which: str) -> int:
+        return len(self.panel.experiment.figures(self.panel.results, None)) if which == "run" else 0
 
     def _desk(self) -> W.Widget:
         """Knobs and state at the left, staying in view, and the figures beside them; below each other where narrow."""

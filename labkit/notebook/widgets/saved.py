@@ -5,55 +5,70 @@ reopened without a kernel, on GitHub, in VS Code. They are redrawn when a run en
 """
 
 import json
-from typing import TYPE_CHECKING
+import threading
+from collections.abc import Callable
+
+import ipywidgets as W
 
 from labkit.figures.show import PLOTLY_MIME
 from labkit.notebook import render
 
-if TYPE_CHECKING:
-    from labkit.notebook.panel import Panel
-
 LIVE = "labkit-live"  # the class of every live part
 HIDE = f"<style>.jp-OutputArea-child:has(.{LIVE}) ~ .jp-OutputArea-child{{display:none}}</style>"
+QUIET_S = 4.0  # how long nobody must have moved anything before pictures are drawn
+
+Outputs = list[tuple[dict, dict]]  # MIME data and metadata of each
+
+
+def alive(widget: W.Widget) -> W.Widget:
+    """A cell's widgets as they are shown: the plain outputs below them are hidden as long as these are there."""
+    part = W.VBox([W.HTML(HIDE + render.STYLE), widget], layout=W.Layout(width="100%", overflow="visible"))
+    part.add_class(LIVE)
+    return part
 
 
 class Saved:
-    """The plain outputs of one panel's cells."""
+    """The plain outputs of one notebook's cells. static: those of a cell, by its name, as they are now. places: how
+    many a cell will have at most, which may be more: one can be replaced later, and none added from outside its cell.
+    """
 
-    def __init__(self, panel: "Panel"):
-        self.panel = panel
+    def __init__(self, static: Callable[[str], Outputs], places: Callable[[str], int] = lambda which: 0):
+        self._static, self._places = static, places
         self._handles: dict[str, list] = {}
         self._shown: dict[str, str] = {}
+        self._timer: threading.Timer | None = None
+        self._drawing = threading.Lock()
 
-    def place(self, which: str) -> None:
-        """Put the plain outputs of a cell below its widgets; called while that cell runs."""
+    def place(self, which: str, *, empty: bool = False) -> None:
+        """Put the plain outputs of a cell below its widgets; called while that cell runs. empty: their places alone,
+        for `soon` to fill: twenty pictures take longer to draw than the cells of notebook 01 to run."""
         from IPython.display import display
 
-        made = self._outputs(which)
+        made = [({"text/plain": ""}, {})] * self._places(which) if empty else self._outputs(which)
         self._shown[which] = json.dumps([d for d, _ in made])
         self._handles[which] = [display(d, metadata=m, raw=True, display_id=True) for d, m in made]
 
     def refresh(self) -> None:
         """Bring every plain output up to date; a cell that shows what it showed costs nothing."""
-        for which, handles in self._handles.items():
-            made = self._outputs(which)
-            text = json.dumps([d for d, _ in made])
-            if text == self._shown[which]:
-                continue
-            self._shown[which] = text
-            for handle, (data, metadata) in zip(handles, made, strict=True):
-                handle.update(data, metadata=metadata, raw=True)
+        with self._drawing:
+            for which, handles in list(self._handles.items()):
+                made = self._outputs(which)
+                text = json.dumps([d for d, _ in made])
+                if text == self._shown[which]:
+                    continue
+                self._shown[which] = text
+                for handle, (data, metadata) in zip(handles, made, strict=True):
+                    handle.update(data, metadata=metadata, raw=True)
 
-    def _outputs(self, which: str) -> list[tuple[dict, dict]]:
-        made = self.panel.static(which)
-        if which != "run":
-            return made
-        # As many as there will be: an output can be replaced later, but none can be added from outside its cell.
-        places = len(self.panel.experiment.figures(self.panel.results, None))
-        made = [({k: v for k, v in d.items() if k != PLOTLY_MIME}, m) for d, m in made]
-        return (made + [({"text/plain": ""}, {})] * places)[:places]
+    def soon(self) -> None:
+        """Refresh once nothing has called this for some seconds: pictures take longer to draw than a slider to move."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = threading.Timer(QUIET_S, self.refresh)
+        self._timer.daemon = True
+        self._timer.start()
 
-
-def hiding() -> str:
-    """The style that hides plain outputs where the widgets are alive; it is one of these itself."""
-    return HIDE + render.STYLE
+    def _outputs(self, which: str) -> Outputs:
+        made = [({k: v for k, v in d.items() if k != PLOTLY_MIME}, m) for d, m in self._static(which)]
+        places = max(len(made), self._places(which))
+        return made + [({"text/plain": ""}, {})] * (places - len(made))
