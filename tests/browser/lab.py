@@ -30,6 +30,21 @@ _READY = """() => {
   const k = w && w.sessionContext && w.sessionContext.session && w.sessionContext.session.kernel;
   return !!(k && k.status === 'idle' && w.content.widgets && w.content.widgets.length);
 }"""
+TOP = "document.querySelector('.jp-WindowedPanel-outer')"  # what scrolls a notebook
+# What sticks out of the notebook at its right, and what can only be read by scrolling sideways. Not counted: cells of
+# code, and the table of all settings, which scrolls inside itself.
+_OUT = """() => {
+  const out = [], right = document.querySelector('.jp-WindowedPanel-outer').getBoundingClientRect().right;
+  const say = (e, what) => out.push(`${what}: ${e.tagName} ${e.className} ${(e.innerText || '').slice(0, 40)}`);
+  for (const e of document.querySelectorAll('.jp-OutputArea-output, .jp-OutputArea-output *, .jp-RenderedMarkdown *')) {
+    if (e.closest('.dt-container') || (e.closest('svg') && e.tagName !== 'svg')) continue;
+    const box = e.getBoundingClientRect(), style = getComputedStyle(e);
+    if (!box.width || !box.height) continue;
+    if (box.right > right + 2) say(e, 'sticks out');
+    if (['auto', 'scroll'].includes(style.overflowX) && e.clientWidth && e.scrollWidth > e.clientWidth + 2)
+      say(e, 'scrolls sideways');
+  }
+  return out; }"""
 
 
 @dataclass
@@ -192,6 +207,29 @@ class Page:
         """The handle of a slider, by its label."""
         row = self.tab.locator(".widget-slider, .jupyter-widget-slider").filter(has_text=label)
         return row.locator(".noUi-handle").first
+
+    def walk(self) -> Iterator[None]:
+        """From the top to the end, a view at a time: JupyterLab takes what is far from the view out of the page."""
+        self.tab.evaluate(f"() => {TOP}.scrollTo(0, 0)")
+        for _ in range(60):
+            self.tab.wait_for_timeout(600)
+            yield
+            moved = "e.scrollTop; e.scrollBy(0, e.clientHeight - 150); return e.scrollTop > before;"
+            if not self.tab.evaluate(f"() => {{ const e = {TOP}, before = {moved} }}"):
+                return
+
+    def sideways(self) -> list[str]:
+        """What in this view is too wide for it."""
+        return self.tab.evaluate(_OUT)
+
+    def in_view(self, button: str) -> bool:
+        """Does a panel's button stand within the notebook's view?"""
+        exact = re.compile(rf"^\s*{re.escape(button)}\s*$")
+        box = self.tab.locator("button.jupyter-button").filter(has_text=exact).first.bounding_box()
+        top, bottom = self.tab.evaluate(
+            f"() => {{ const b = {TOP}.getBoundingClientRect(); return [b.top, b.bottom]; }}"
+        )
+        return box is not None and top <= box["y"] and box["y"] + box["height"] <= bottom
 
     def shut_down(self) -> None:
         """End the notebook's kernel, and its engines with it: the next notebook may start its own."""

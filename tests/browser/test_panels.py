@@ -1,6 +1,7 @@
 """A person's way through a notebook in real JupyterLab: run all, guess, sliders by keyboard, run, cancel, reload,
 overlay, save, export, a crash. One Lab for all of it, because starting one takes longer than using it."""
 
+import importlib
 import json
 import os
 import re
@@ -124,12 +125,23 @@ def test_a_person_walks_through_the_baseline(open_notebook, lab):
     menu = page.tab.locator(".widget-dropdown", has_text="overlay run").locator("select")
 
     def records():
-        texts = menu.locator("option").evaluate_all("all => all.map(o => o.textContent)")
-        return [t for t in texts if "02_baseline" in t]
+        return menu.locator("option").evaluate_all("all => all.map(o => o.textContent)")[1:]
 
-    page.until(lambda: len(records()) >= 2, note="both runs in the menu")
-    menu.select_option(label=records()[-1])
+    named = page.until(records, note="the earlier run in the menu")
+    assert all(re.search(r"baseline [\d.]+ ms", n) for n in named)  # cancelled ones of nothing and the shown one: none
+    before = menu.bounding_box()["y"]
+    menu.select_option(label=named[-1])
     page.until(lambda: any("now" in t["name"] for t in page.traces(4)), note="the overlay's figure")
+    assert abs(menu.bounding_box()["y"] - before) < 5  # nothing jumps
+
+    # In a narrow window, and in one of 150%, the knobs stay in view beside any figure, and nothing is cut.
+    for width, height in ((1000, 900), (933, 667)):
+        page.tab.set_viewport_size({"width": width, "height": height})
+        for at in range(3):
+            page.tab.locator(".js-plotly-plot").nth(at).scroll_into_view_if_needed()
+            page.until(lambda: page.in_view("Run"), note=f"Run beside figure {at} at {width} px")
+            assert page.sideways() == []
+    page.tab.set_viewport_size({"width": 1300, "height": 1600})
 
     # After a reload of the page the kernel is alive and the figure shows what it showed.
     before = page.measured(0)
@@ -278,6 +290,8 @@ def test_knobs_that_restart_the_engine(open_notebook, lab):
     saved = (lab.root / "notebooks" / written(page)).resolve()
     page.press("Stop engine")
     page.until(lambda: any("no engine runs" in n for n in page.notes()), note="the engine's end")
+    # The other notebook hears of it by itself.
+    other.until(lambda: any("no engine runs" in n for n in other.notes()), note="the owner's end in the other notebook")
     assert page.errors == [] and other.errors == []
     same_again(lab, saved)
 
@@ -396,12 +410,11 @@ def test_no_explored_setting_is_lost_and_a_saved_notebook_shows_everything_witho
     )
     page.until(lambda: page.tab.evaluate(opened), timeout_s=90, note="the notebook without a kernel")
 
-    def seen():
-        page.tab.mouse.wheel(0, 400)  # cells far from the view are not in the page
-        return page.tab.evaluate(pictures)
-
-    page.tab.mouse.move(600, 600)
-    page.until(seen, timeout_s=90, note="the pictures without a kernel")
+    shown, told = 0, ""
+    for _ in page.walk():
+        shown = max(shown, page.tab.evaluate(pictures))
+        told += " ".join(tables(page))
+    assert shown and f"mtp {steps}/1/{steps + 1}" in told and "● measured" in told
 
 
 @pytest.mark.slow
@@ -424,6 +437,14 @@ def test_every_notebook_draws_in_both_themes(browser, tmp_path, theme):
             page.until(lambda page=page: drawn(page), note=f"{source.stem}: every figure")
             ink = tab.evaluate("() => getComputedStyle(document.querySelector('.gtitle')).fill")
             assert ink == ("rgb(36, 41, 47)" if "Light" in theme else "rgb(230, 232, 235)"), source.stem
+            meets = importlib.import_module("test_bytes").overlap()
+            for width in (1400, 1000):
+                tab.set_viewport_size({"width": width, "height": 1600})
+                for _ in page.walk():
+                    assert page.sideways() == [], source.stem
+                    for plot in tab.locator(".js-plotly-plot:has(.main-svg)").all():
+                        wide = plot.evaluate("g => g.getBoundingClientRect().width")
+                        assert meets.meeting(plot.evaluate(meets.BOXES), wide) == [], source.stem
             assert page.errors == [], source.stem
             page.settle()
             page.shut_down()
