@@ -202,8 +202,9 @@ class Experiment:
         found = self.foreseen.get(digest)
         return found if found is not None and found.pass_s is not None else None
 
-    def foreseen_lines(self) -> list[Line]:
-        """What was predicted for the arms of this notebook before they were asked anything, where a walk did that."""
+    def foreseen_lines(self, results: Mapping[str, Result]) -> list[Line]:
+        """What is predicted part by part for the arms of this notebook, and whether that was before they were measured:
+        a kept result may be older than its prediction, which takes nothing from it all the same."""
         found = {a.name: self.foreseen.get(a.config.digest()) for a in self.arms()}
         out: list[Line] = []
         for name, f in found.items():
@@ -211,8 +212,14 @@ class Experiment:
                 ends = [("TPOT, at least", f.best)] if f.bound else [("TPOT", f.best)]
                 if f.worst is not None:
                     ends = [("TPOT at best", f.best), ("TPOT at worst", f.worst)]
-                out += [(f"{name}: {what}", e, f"said before it was measured: {f.why}") for what, e in ends]
+                out += [(f"{name}: {what}", e, self._said(f, results.get(name)) + f.why) for what, e in ends]
         return out
+
+    def _said(self, f: Foreseen, r: Result | None) -> str:
+        measured = r is not None and r.used
+        if self.record is not None or (measured and f.made_unix < min(row["started_unix"] for row in r.used)):
+            return "said before it was measured: "
+        return "calculated after the measurement, from probes alone: " if measured else ""
 
     def remarks(self) -> list[str]:
         """What the present settings mean where a slider alone would mislead."""

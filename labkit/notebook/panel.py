@@ -127,7 +127,7 @@ class Panel:
 
     def predictions(self) -> list[render.Line]:
         """What was and is predicted, from bytes and from reference arms."""
-        return [*self.experiment.foreseen_lines(), *self.experiment.predictions(self.results)]
+        return [*self.experiment.foreseen_lines(self.results), *self.experiment.predictions(self.results)]
 
     def unstable(self) -> list[str]:
         """Arms whose passes differ so much that no cause can be read from them."""

@@ -12,8 +12,9 @@ from conftest_panels import result
 from labkit.engines import pocket as launch
 from labkit.engines.dialects import SGLANG
 from labkit.errors import BadInput
-from labkit.evidence import Evidence, Tier
+from labkit.evidence import Evidence, Tier, measured
 from labkit.figures.show import png
+from labkit.measure.foresight import Foreseen
 from labkit.measure.probe import probe as PROBE  # the fixture of these tests puts a fake in its place
 from labkit.measure.results import speedup
 from labkit.notebook.experiments.baseline import Baseline
@@ -484,3 +485,14 @@ def test_an_arrow_leads_from_predicted_to_measured(parameters):
     (arrow,) = [a for a in gain.layout.annotations if a.showarrow]
     assert arrow.y == speedup(found[drafting.name], found[plain.name]).value
     assert all(len(png(f)) > 5000 for f in (gain, plane))  # also in the picture
+
+
+def test_what_was_predicted_after_a_measurement_does_not_claim_to_be_older(parameters):
+    e = Baseline(**parameters)
+    (arm,) = e.arms()
+    ms = measured(2e-3, "s", "x")
+    for made, says in ((999.0, "before"), (5000.0, "afterwards")):
+        e.foreseen = {arm.config.digest(): Foreseen(arm.name, arm.config.digest(), ms, None, False, "why", made)}
+        assert [remark for *_, remark in e.foreseen_lines({})] == ["why"]  # not measured yet: no word on the order
+        ((_, _, remark),) = e.foreseen_lines({arm.name: result(arm, 3e-3, start=1000.0)})
+        assert ("before it was measured" in remark) == (says == "before") and remark.endswith("why")
