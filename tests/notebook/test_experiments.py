@@ -12,7 +12,8 @@ from conftest_panels import result
 from labkit.engines import pocket as launch
 from labkit.engines.dialects import SGLANG
 from labkit.errors import BadInput
-from labkit.evidence import Evidence, Tier, measured
+from labkit.evidence import Evidence, Tier
+from labkit.evidence import measured as told
 from labkit.figures.show import png
 from labkit.measure.foresight import Foreseen
 from labkit.measure.probe import probe as PROBE  # the fixture of these tests puts a fake in its place
@@ -490,7 +491,7 @@ def test_an_arrow_leads_from_predicted_to_measured(parameters):
 def test_what_was_predicted_after_a_measurement_does_not_claim_to_be_older(parameters):
     e = Baseline(**parameters)
     (arm,) = e.arms()
-    ms = measured(2e-3, "s", "x")
+    ms = told(2e-3, "s", "x")
     for made, says in ((999.0, "before"), (5000.0, "afterwards")):
         e.foreseen = {arm.config.digest(): Foreseen(arm.name, arm.config.digest(), ms, None, False, "why", made)}
         assert [remark for *_, remark in e.foreseen_lines({})] == ["why"]  # not measured yet: no word on the order
