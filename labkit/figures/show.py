@@ -59,6 +59,6 @@ def show(figure: go.Figure, *, picture: bool | None = None) -> None:
 
 def follow_theme() -> None:
     """Let the notebook's figures follow JupyterLab's light or dark theme, also when it is switched later."""
-    from IPython.display import HTML, display
+    from IPython.display import display
 
-    display(HTML(f"<style>{THEME_CSS}</style>"))
+    display({"text/html": f"<style>{THEME_CSS}</style>", "text/plain": ""}, raw=True)

@@ -193,9 +193,9 @@ class Gathered:
             from IPython.display import display
 
             from labkit.figures.live import Board
-            from labkit.notebook.widgets.saved import Saved, alive
+            from labkit.notebook.widgets.saved import Alive, Saved
 
-            display(alive(Board(self.figures())))
+            display(Alive(Board(self.figures())))
             Saved(self.static).place("run")
         else:
             self._show(self.static("run"))
@@ -204,15 +204,19 @@ class Gathered:
         """Every arm of every record; live, below it every setting in a table to sort, search, plot and take away."""
         self._show(self.static("findings"))
         if self.live:
+            import ipywidgets as W
             from IPython.display import display
 
             from labkit.notebook.widgets import controls
             from labkit.notebook.widgets.explored import Table
+            from labkit.notebook.widgets.saved import Alive
 
             alert = controls.Alert()
             table = Table(self.out_dir, alert.guarded)
             alert.guarded(table.refresh)
-            display(alert, table.box)
+            box = W.VBox([alert, table.box])
+            box.add_class("labkit-run")
+            display(Alive(box))
 
     def summary(self) -> None:
         text = render.plain(self.lines(), self.name) if self.records else f"{self.name}: no record in {self.out_dir}"

@@ -156,6 +156,7 @@ def live(monkeypatch):
     made = lab(live=True)
     made.plain = plain
     seen.clear()
+    plain.clear()
     return made, seen
 
 

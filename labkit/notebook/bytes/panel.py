@@ -153,6 +153,6 @@ class BytesPanel:
     def _widget(widget) -> None:
         from IPython.display import display
 
-        from labkit.notebook.widgets.saved import alive
+        from labkit.notebook.widgets.saved import Alive
 
-        display(alive(widget))
+        display(Alive(widget))

@@ -70,7 +70,7 @@ class Front:
         """The widgets of one cell: ask, predict, run, findings, summary."""
         shown = {"predict": self.readout.predicted, "findings": self.readout.lines, "summary": self.readout.block}
         made = self.guess.question() if name == "ask" else shown[name] if name in shown else self._desk()
-        return saved.alive(made)
+        return saved.Alive(made)
 
     def _places(self, which: str) -> int:
         return len(self.panel.experiment.figures(self.panel.results, None)) if which == "run" else 0

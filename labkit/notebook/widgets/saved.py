@@ -20,11 +20,17 @@ QUIET_S = 4.0  # how long nobody must have moved anything before pictures are dr
 Outputs = list[tuple[dict, dict]]  # MIME data and metadata of each
 
 
-def alive(widget: W.Widget) -> W.Widget:
+class Alive(W.VBox):
     """A cell's widgets as they are shown: the plain outputs below them are hidden as long as these are there."""
-    part = W.VBox([W.HTML(HIDE + render.STYLE), widget], layout=W.Layout(width="100%", overflow="visible"))
-    part.add_class(LIVE)
-    return part
+
+    def __init__(self, widget: W.Widget):
+        style = W.HTML(HIDE + render.STYLE)
+        super().__init__([style, widget], layout=W.Layout(width="100%", overflow="visible"))
+        self.add_class(LIVE)
+
+    def _repr_mimebundle_(self, **kwargs) -> dict:
+        """GitHub shows a widget's text; that of a box is its construction in Python."""
+        return super()._repr_mimebundle_(**kwargs) | {"text/plain": "[controls, alive where this notebook runs]"}
 
 
 class Saved:
