@@ -45,7 +45,7 @@ def tpot(
     """TPOT in ms of each arm: measured with its interval, and what floor, prediction, report and reader said.
 
     Each item is (arm, evidence in seconds). `arms` fixes the order on the axis, also of arms not measured yet.
-    Predictions of several kinds come by name, and are drawn apart. ranges: (arm, least, most) by bytes. guess_s: the
+    Predictions of several kinds come by name, and are drawn apart. ranges: (arm, least, most), both predicted. guess_s: the
     reader's guess, across the figure.
     """
     kinds = predicted if isinstance(predicted, Mapping) else {"predicted": predicted}
@@ -64,7 +64,7 @@ def tpot(
         levels = list(zip(xs, same, strict=True))
         add_segments(figure, levels, unit="ms", name="byte floor", look=Series(INK, "dash", "x"))
     spans = [(float(order.index(n)), a, z) for n, a, z in ranges]
-    add_ranges(figure, spans, unit="ms", name="byte floor, all drafts right to none", look=PREDICTED[0])
+    add_ranges(figure, spans, unit="ms", name="predicted, all drafts right to none", look=PREDICTED[0])
     beside = [(items, label, look) for (label, items), look in zip(kinds.items(), PREDICTED, strict=False)]
     for place, (items, label, look) in enumerate([*beside, (reported, "reported elsewhere", ELSEWHERE)], start=1):
         for _, xs, same in by_tier((order.index(n) + 0.11 * place, e) for n, e in items):  # beside the measured point
@@ -109,7 +109,7 @@ def _tpot_alt(
     parts = [f"{n} measured {e.to('ms').quantity('.3g')}" for n, e in measured]
     parts += [f"byte floor of {n} {e.to('ms').quantity('.3g')}" for n, e in floors]
     parts += [f"{n} {kind} {e.to('ms').quantity('.3g')}" for kind, items in kinds.items() for n, e in items]
-    parts += [f"{n} at least {a.to('ms').value:.3g} to {z.to('ms').value:.3g} ms by bytes" for n, a, z in ranges]
+    parts += [f"{n} predicted between {a.to('ms').value:.3g} and {z.to('ms').value:.3g} ms" for n, a, z in ranges]
     if guess is not None:
         parts.append(f"your guess {guess * 1e3:.3g} ms")
     return "Time per output token: " + ("; ".join(parts) if parts else "nothing measured yet") + "."

@@ -77,7 +77,7 @@ def ac_plane(
         )
     there = {n: (a, c) for n, a, c in points}
     ranges = [(c.value, a, z) for n, c, a, z in predicted if n not in there]
-    add_ranges(figure, ranges, unit="1", name="predicted: c by bytes, any a", look=SERIES[4])
+    add_ranges(figure, ranges, unit="1", name="predicted c, any a", look=SERIES[4])
     moved = [
         ((c.value, there[n][0].value), (there[n][1].value, there[n][0].value)) for n, c, *_ in predicted if n in there
     ]
@@ -89,7 +89,7 @@ def ac_plane(
             mode="markers",
             name="predicted c, at the measured a ◇ derived",
             marker=dict(symbol="diamond-open", size=9, color=SERIES[4].colour),
-            hovertext=[hover(c, f"{n}: c by bytes") for n, c, *_ in predicted if n in there],
+            hovertext=[hover(c, f"{n}: predicted c") for n, c, *_ in predicted if n in there],
             hoverinfo="text",
         )
     if guess is not None:

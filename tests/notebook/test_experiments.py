@@ -497,3 +497,25 @@ def test_what_was_predicted_after_a_measurement_does_not_claim_to_be_older(param
         assert [remark for *_, remark in e.foreseen_lines({})] == ["why"]  # not measured yet: no word on the order
         ((_, _, remark),) = e.foreseen_lines({arm.name: result(arm, 3e-3, start=1000.0)})
         assert ("before it was measured" in remark) == (says == "before") and remark.endswith("why")
+
+
+def test_every_prediction_of_a_setting_rests_on_one_c(parameters, monkeypatch):
+    """What the table, the plane, the speed-up and the time say of one setting, where the parts of a pass are known."""
+    e = Mtp(**parameters, steps=3, longest=3)
+    plain, drafting = e.arms()
+    c, best, worst = (told(v, u, "x") for v, u in ((1.8, "1"), (0.8e-3, "s"), (3.2e-3, "s")))
+    said = Foreseen(drafting.name, drafting.config.digest(), best, worst, False, "why", 1.0, worst, worst, c, c)
+    monkeypatch.setattr(e, "foresee", lambda arm, context: said if arm.config.speculative else None)
+    tpot, gain, plane, *_ = e.figures({}, None)
+    ends = {
+        t.name.split(" \u25c7")[0]: [y for y in t.y if y] for f in (tpot, gain) for t in f.data if "predicted" in t.name
+    }
+    assert ends["predicted, all drafts right to none"] == [0.8, 3.2] and ends["predicted"] == [1 / 1.8, 4 / 1.8]
+    (span,) = [t for t in plane.data if t.name and t.name.startswith("predicted")]
+    assert [x for x in span.x if x] == [1.8, 1.8]
+    found = {plain.name: result(plain, 3e-3), drafting.name: result(drafting, 2e-3, accept=2.5)}
+    a = found[drafting.name].accept.value
+    assert e.predicted_speedup(found[drafting.name], found).value == pytest.approx(a / 1.8)
+    _, _, plane, *_ = e.figures(found, None)
+    (arrow,) = [n for n in plane.layout.annotations if n.showarrow]
+    assert arrow.ax == 1.8 and arrow.ay == pytest.approx(a)

@@ -207,6 +207,10 @@ class Mtp(Experiment):
         found = self.foresee(arm, self._context(results))
         return found and found.c
 
+    def expected_cost(self, arm: Arm, results: Mapping[str, Result]) -> Evidence:
+        """The one c that every figure and prediction of a setting rests on: by both roofs, else by bytes."""
+        return self.roof_cost(arm, results) or self.byte_cost(_draft_of(arm), results)
+
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         s = self.draft()
         c = self.byte_cost(s, results)
@@ -247,7 +251,8 @@ class Mtp(Experiment):
         base, drafted, s = self.base(results), self.drafted(results), self.draft()
         if not self.shape_known and (base is None or not drafted):
             return [waiting(t) for t in TITLES]
-        here, c, known = self._name(s), self.byte_cost(s, results), base is not None and bool(drafted)
+        here, known = self._name(s), base is not None and bool(drafted)
+        c = self.expected_cost(self.arms()[1], results)
         if not known:
             drafted = []
         open_ = here not in [r.name for r in drafted]  # not measured yet
@@ -259,16 +264,14 @@ class Mtp(Experiment):
         costs = {_tokens(r): self.byte_cost(r.arm.config.speculative, results) for r in chains}
         if not chains:
             costs = {a.verified: self.byte_cost(a, results) for a in map(_draft_of, self._curve())}
-        costs.setdefault(s.verified, c)
+        costs.setdefault(s.verified, self.byte_cost(s, results))
         points = [(r.name, r.accept, cost(r, base)) for r in drafted]
-        predicted = [
-            (r.name, self.byte_cost(r.arm.config.speculative, results), *self.ends(_draft_of(r.arm))) for r in drafted
-        ]
+        predicted = [(r.name, self.expected_cost(r.arm, results), *self.ends(_draft_of(r.arm))) for r in drafted]
         return [
             decode.tpot(
                 [(r.name, r.tpot) for r in ([base, *drafted] if known else [])],
                 floors=[(PLAIN, floor)],
-                ranges=[(here, floor * c / most, floor * c / least)] if open_ else [],
+                ranges=[(here, *self._between(floor, c, s, results))] if open_ else [],
             ),
             speculation.speedups(
                 [(r.name, self.predicted_speedup(r, results), speedup(r, base)) for r in drafted],
@@ -287,6 +290,12 @@ class Mtp(Experiment):
             self._experts(results),
         ]
 
+    def _between(self, floor: Evidence, c: Evidence, s: Speculative, results) -> tuple[Evidence, Evidence]:
+        """TPOT with all drafts right and with none: part by part where that is known, else from the byte floor."""
+        found = self.foresee(self._drafting(s), self._context(results))
+        least, most = self.ends(s)
+        return (found.best, found.worst) if found else (floor * c / most, floor * c / least)
+
     def _curve(self) -> list[Arm]:
         """The settings that c(n) is drawn for before anything is measured."""
         return [a for a in self.sweep() if a.before and _draft_of(a).topk in (1, None)]
@@ -294,8 +303,7 @@ class Mtp(Experiment):
     def predicted_speedup(self, r: Result, results: Mapping[str, Result]) -> Evidence:
         """S = a / c with the measured a and a predicted c (by both roofs, else by bytes): what it says before any
         time is known."""
-        c = self.roof_cost(r.arm, results) or self.byte_cost(r.arm.config.speculative, results)
-        return law.speedup(r.accept, c)
+        return law.speedup(r.accept, self.expected_cost(r.arm, results))
 
     def _cost_line(self, r: Result, base: Result, results: Mapping[str, Result]) -> Line:
         """Measured c beside both predictions and their errors."""
