@@ -45,8 +45,8 @@ def tpot(
     """TPOT in ms of each arm: measured with its interval, and what floor, prediction, report and reader said.
 
     Each item is (arm, evidence in seconds). `arms` fixes the order on the axis, also of arms not measured yet.
-    Predictions of several kinds come by name, and are drawn apart. ranges: (arm, least, most), both predicted. guess_s: the
-    reader's guess, across the figure.
+    Predictions of several kinds come by name, and are drawn apart. ranges: (arm, least, most), both predicted.
+    guess_s: the reader's guess, across the figure.
     """
     kinds = predicted if isinstance(predicted, Mapping) else {"predicted": predicted}
     predicted = [(n, e) for items in kinds.values() for n, e in items]
