@@ -154,7 +154,7 @@ def starts(items: Sequence[tuple[str, float, float | None]], *, title: str = "St
         alt="; ".join(f"{n}: ready after {s:.2f} s" + (f", compiling {c:.2f} s" if c else "") for n, s, c in items)
         + ".",
     )
-    names = [n for n, _, _ in items]
+    names = [n.replace(", ", "<br>") for n, _, _ in items]
     rest = [max(0.0, s - (c or 0.0)) for _, s, c in items]
     parts = (("compiling", [c or 0.0 for _, _, c in items], ""), ("loading and the rest", rest, "/"))
     for label, seconds, shape in parts:

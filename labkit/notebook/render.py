@@ -24,7 +24,7 @@ STYLE = (
     ".labkit-table.labkit-table.labkit-table td.labkit-short{white-space:normal}"
     ".labkit-table.labkit-table.labkit-table td:nth-child(4){grid-column:2/-1;max-width:none;opacity:.85}}"
     # Long lines go on below, indented: nothing is cut, and what is copied is the text as it is printed.
-    "pre.labkit-block.labkit-block{font-size:12px;line-height:1.4;white-space:normal}"
+    "pre.labkit-block.labkit-block{font-size:12px;line-height:1.4;white-space:normal;word-break:normal}"
     ".labkit-block span{display:block;white-space:pre-wrap;padding-left:4ch;text-indent:-4ch;min-height:1.4em}"
     "[role=alert].labkit-alert{border-left:4px solid #cf222e;color:#cf222e;padding:.2em 0 .2em .8em;max-height:15em;"
     "overflow:auto;font-size:13px;white-space:pre-wrap}[data-jp-theme-light='false'] [role=alert].labkit-alert{"

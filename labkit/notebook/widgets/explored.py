@@ -14,6 +14,7 @@ from labkit.notebook import explored, render
 from labkit.notebook.widgets import controls
 
 NUMBERS = ("low", "high", "a", "c", "S", "steps", "topk", "verified", "tokens out")
+FORMAT = dict(maxBytes=0, showIndex=False, format_floats_in_python=False)  # an update forgets what it is not told
 PLOTTED = ("a", "c", "S", "steps")
 
 
@@ -62,20 +63,11 @@ class Table:
         rows = [i for i, e in enumerate(self.settings) if e.key in ticked]
         if self.table is None:
             look = "display compact nowrap"
-            self.table = ITable(
-                frame,
-                select=True,
-                maxBytes=0,
-                classes=look,
-                pageLength=25,
-                showIndex=False,
-                scrollX=True,
-                format_floats_in_python=False,
-            )
+            self.table = ITable(frame, select=True, classes=look, pageLength=25, scrollX=True, **FORMAT)
             self.table.observe(lambda _: self._guarded(self.draw), "selected_rows")
             self.place.children = (self.table,)
         else:
-            self.table.update(frame, selected_rows=rows)
+            self.table.update(frame, selected_rows=rows, **FORMAT)
         self.draw()
 
     def draw(self) -> None:
