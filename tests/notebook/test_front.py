@@ -1,5 +1,6 @@
 """The widgets without a browser: what a click or a moved slider does to the panel."""
 
+import json
 import re
 import subprocess
 import sys
@@ -324,6 +325,11 @@ def test_no_setting_is_forgotten_and_each_can_be_named_and_taken_away(quick, poo
             assert e.speedup.value == pytest.approx(e.result.accept.value / e.cost.value)
             assert e.base.name == "plain" and e.base.arm.load == e.result.arm.load
     at = next(i for i, e in enumerate(table.settings) if e.result.name == "mtp 1/1/2")
+    sent = json.loads(table.table._dt_args["data_json"])  # numbers, by which the page sorts, and nothing for none
+    table.refresh()
+    assert json.loads(table.table._dt_args["data_json"]) == sent
+    assert {type(v) for row in sent for v in row} == {str, int, float, type(None)}
+    assert not any(isinstance(v, str) and "NA" in v for row in sent for v in row)
     assert len(table.board.figures) == 3  # the plane, a heat map where a load has two cells, parallel coordinates
     table.table.selected_rows = [at]
     assert len(table.board.figures) == 1

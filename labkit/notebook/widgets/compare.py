@@ -67,7 +67,7 @@ class Overlay:
         self.panel = panel
         tip = "Overlay an earlier run on the present results."
         self._known: dict[Path, tuple[tuple, str | None]] = {}  # a record that has ended does not change
-        self.menu = controls.menu("overlay run", [(NOTHING, NOTHING)], NOTHING, tip, "min(100%, 760px)")
+        self.menu = controls.menu("overlay run", [(NOTHING, NOTHING)], NOTHING, tip, "min(760px, 100% - 4px)")
         self.board = live.Board()
         self.table = W.HTML()
         self.shown = W.VBox([], layout=W.Layout(width="100%"))

@@ -14,7 +14,8 @@ from labkit.notebook import explored, render
 from labkit.notebook.widgets import controls
 
 NUMBERS = ("low", "high", "a", "c", "S", "steps", "topk", "verified", "tokens out")
-FORMAT = dict(maxBytes=0, showIndex=False, format_floats_in_python=False)  # an update forgets what it is not told
+LAYOUT = dict(topStart=None, topEnd="search", bottomStart=None, bottomEnd="paging")
+FORMAT = dict(maxBytes=0, showIndex=False, format_floats_in_python=False, layout=LAYOUT)  # an update forgets the rest
 PLOTTED = ("a", "c", "S", "steps")
 
 
