@@ -20,7 +20,7 @@ STYLE = (
     "line-height:1.4}"
     # Where a table is narrow its remarks stand below their line, or their column would be one word wide.
     ".labkit-narrow{container-type:inline-size}@container (max-width:640px){.labkit-table.labkit-table.labkit-table "
-    "thead{display:none}.labkit-table.labkit-table.labkit-table tr{display:grid;grid-template-columns:30% 36% 34%}"
+    "thead{display:none}.labkit-table.labkit-table.labkit-table tr{display:grid;grid-template-columns:36% 33% 31%}"
     ".labkit-table.labkit-table.labkit-table td.labkit-short{white-space:normal}"
     ".labkit-table.labkit-table.labkit-table td:nth-child(4){grid-column:2/-1;max-width:none;opacity:.85}}"
     # Long lines go on below, indented: nothing is cut, and what is copied is the text as it is printed.
