@@ -212,10 +212,10 @@ class Experiment:
                 ends = [("TPOT, at least", f.best)] if f.bound else [("TPOT", f.best)]
                 if f.worst is not None:
                     ends = [("TPOT at best", f.best), ("TPOT at worst", f.worst)]
-                out += [(f"{name}: {what}", e, self._said(f, results.get(name)) + f.why) for what, e in ends]
+                out += [(f"{name}: {what}", e, self._order(f, results.get(name)) + f.why) for what, e in ends]
         return out
 
-    def _said(self, f: Foreseen, r: Result | None) -> str:
+    def _order(self, f: Foreseen, r: Result | None) -> str:
         measured = r is not None and r.used
         if self.record is not None or (measured and f.made_unix < min(row["started_unix"] for row in r.used)):
             return "said before it was measured: "
