@@ -129,7 +129,10 @@ class Front:
         self.guess.show()
         self.overlay.box.layout.display = "none" if shut else ""
         self.explored.box.layout.display = self.explored_button.layout.display = "none" if shut else ""
+        if not shut:  # the first prediction on a machine takes seconds, and Run is locked until it is there
+            self.run.doing.value = render.note("predicting: this machine's rates are probed once")
         self._show()
+        self.run.forget()
         self._buttons()
         self._guarded(self.kept.refresh)
         if not shut:
