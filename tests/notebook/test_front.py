@@ -423,6 +423,22 @@ def test_the_owners_note_goes_when_its_engines_go(quick, pool):
             other.wait(60)
 
 
+def test_an_export_shows_that_it_works_and_then_where_the_file_is(quick, pool, tmp_path, monkeypatch):
+    from labkit.notebook.widgets import export
+
+    front, seen, path = front_of(Baseline(**quick), pool), [], tmp_path / "report.html"
+
+    def slow(panel):
+        seen.append((front.report_button.icon, front.report_button.disabled))
+        path.write_text("report")
+        return path
+
+    monkeypatch.setattr(export, "export_report", slow)
+    front.report_button.click()
+    assert seen == [("spinner", True)] and not front.report_button.disabled and front.report_button.icon != "spinner"
+    assert front.saved.path == str(path)
+
+
 def test_the_overlay_names_what_it_offers_and_leaves_out_what_lies_on_itself(quick, pool):
     front = front_of(Baseline(**quick), pool)
     front.run.start()
