@@ -267,9 +267,8 @@ class Front:
     def yield_engines(self) -> None:
         """Another notebook asked for them."""
         self.panel.runner.pool.stop()
-        self._guarded(self.strip.refresh)
+        self._guarded(self.strip.handed_over)
         self._announce()
-        self.strip.say("another notebook took over: its engines run now, and Run here starts them again")
 
     def _take_over(self) -> None:
         def work():

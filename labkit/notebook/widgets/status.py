@@ -30,7 +30,7 @@ class EngineStrip:
     ):
         self.panel, self._guarded, self._changed = panel, guarded, changed
         self._lines: collections.deque[str] = collections.deque(maxlen=KEPT_LINES)
-        self.state = W.HTML()
+        self.state, self._handed_over = W.HTML(), False
         self.start_button = controls.button("Start engine", "power-off", "Start the engine with these settings now.")
         self.stop_button = controls.button("Stop engine", "ban", "Stop every engine of this notebook.")
         self.take_button = controls.button("Take over", "exchange", "Ask the other notebook to stop its engine.")
@@ -64,6 +64,7 @@ class EngineStrip:
         """State, log tail and configuration as they are now."""
         running = self.panel.runner.pool.running()
         if running:
+            self._handed_over = False
             # An arm of the panel by its name; what another panel of this kernel started, by its engine.
             names = {a.config.digest(): a.name for a in (*self.panel.arms(sweep=True), *self.panel.arms())}
             text = "; ".join(
@@ -83,12 +84,19 @@ class EngineStrip:
         self._show_log()
         self.enable(True)
 
+    def handed_over(self) -> None:
+        """Another notebook asked for the engines and has them; said until one runs here again."""
+        self._handed_over = True
+        self.refresh()
+
     def _idle(self) -> str:
-        found = owner()
+        found, before = owner(), "another notebook took over; " if self._handed_over else ""
         if found is None or found.mine:
-            return "no engine runs; Run starts what it needs"
+            return f"{before}no engine runs; Run starts what it needs"
         who = notebook_of(found.pid)
-        return f"{who} owns an engine at {found.url}: identical settings reuse it; otherwise stop it there first"
+        return (
+            f"{before}{who} owns an engine at {found.url}: identical settings reuse it; otherwise stop it there first"
+        )
 
     def _show_log(self) -> None:
         text = html.escape("\n".join(self._lines)) or "nothing logged yet"
