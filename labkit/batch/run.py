@@ -91,7 +91,7 @@ def run(
     plans = checked(notebooks, given, over or {})
     stem = notebooks[0].stem if len(notebooks) == 1 else f"{len(notebooks)}-notebooks"
     measures = any("engine" in schema.parameters_of(n) for n in notebooks)
-    with turn.turn(stem, wait_s, say) if measures else nullcontext():
+    with turn.turn(stem, wait_s, say, _attached(plans)) if measures else nullcontext():
         done = Executed(fresh(out_dir, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{stem}"))
         for notebook, values in plans:
             if "out_dir" in schema.parameters_of(notebook):
@@ -111,6 +111,12 @@ def checked(notebooks: list[Path], given: dict, over: dict) -> list[tuple[Path, 
         raise BadInput("params", names[0], "a parameter of the lab or of " + ", ".join(n.stem for n in notebooks))
     reach.check(notebooks, given, over)
     return [(n, schema.check_values(n, {**schema.for_notebook(n, given), **over})) for n in notebooks]
+
+
+def _attached(plans: list[tuple[Path, dict]]) -> list[str]:
+    """Addresses of servers that somebody else started, in engine sections and in arms."""
+    sections = [v.get("engine") for _, v in plans] + [a.get("set") for _, v in plans for a in v.get("arms") or []]
+    return [s["url"] for s in sections if s and s.get("url")]
 
 
 def fresh(parent: Path, name: str) -> Path:

@@ -79,7 +79,8 @@ def walk(
     experiments = [_experiment(n, values) for n, values in plans]
     arms = params.ladder()
     wanted = _every(arms, params, experiments)
-    with turn.turn("the walk", wait_s, lambda text: tell(text, None)):
+    urls = [a.config.url for a in arms if a.config.url]
+    with turn.turn("the walk", wait_s, lambda text: tell(text, None), urls):
         done = batch.Executed(batch.fresh(out_dir, f"{datetime.now(UTC):%Y%m%d-%H%M%S}-walk"))
         out = Walk(done, params, arms, done.directory / "records")
         pool = _Gathering() if together([a.config for a in wanted]) else Pool()

@@ -240,6 +240,12 @@ _LIST = (
         "completion_tokens counts each event by itself, or some tokens not at all: a slow and short answer that is not",
         "doubt: counts disagree",
     ),
+    (
+        "drafts-from-earlier-answers",
+        "llama.cpp's ngram-mod keeps its table from request to request: repeats of one prompt are drafted from its own"
+        " earlier answer, 1.19 in the first pass and 5.0 in the second",
+        "doubt over passes: the same text in fewer rounds",
+    ),
 )
 
 TRAPS = tuple(Trap(i, *fields) for i, fields in enumerate(_LIST, 1))

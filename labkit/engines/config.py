@@ -19,9 +19,9 @@ _NOT_MEASURED = ("host", "port", "api_key_env", "command_prefix")
 
 
 def _url(value: str) -> str:
-    if not re.fullmatch(r"https?://[^\s/@]+/?", value):
-        raise refuse("http://HOST:PORT or https://HOST[:PORT], without user, password or path")
-    return value.rstrip("/")
+    if not re.fullmatch(r"https?://[^\s/@?#]+(/[\w.~-]+)*/?", value):
+        raise refuse("http://HOST:PORT or https://HOST[:PORT], without user, password or query")
+    return value.rstrip("/").removesuffix("/v1")  # a base address for OpenAI's clients ends so
 
 
 def _env(value: object) -> object:

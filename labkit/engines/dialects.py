@@ -86,7 +86,7 @@ def _llamacpp_body(text: str | None, ids: list[int] | None, sampling: Mapping[st
 def _llamacpp_reader() -> Read:
     def read(data: bytes) -> list[bytes]:
         document = _object(data)
-        if document is None or "error" in document:
+        if document is None or document.get("error"):
             return [data]
         meta: dict[str, Any] = {}
         for theirs, ours in (("tokens_predicted", "completion_tokens"), ("tokens_evaluated", "prompt_tokens")):
@@ -188,7 +188,7 @@ def openai(
 def _openai_reader() -> Read:
     def read(data: bytes) -> list[bytes]:
         document = _object(data)
-        if document is None or "error" in document or document.get("object") == "error":
+        if document is None or document.get("error") or document.get("object") == "error":
             return [data]
         meta: dict[str, Any] = {}
         usage = document.get("usage")
@@ -201,11 +201,11 @@ def _openai_reader() -> Read:
             if isinstance(details, dict):
                 meta["cached_tokens"] = details.get("cached_tokens")
         text, ids, end = "", None, []
-        for choice in document.get("choices") or []:
+        for choice in filter(_is_object, document.get("choices") or []):
             if choice.get("finish_reason"):
                 # Apart from the text: SGLang may repeat an event to say that it was the last, these servers do not.
                 end = [_native("", None, {"finish_reason": {"type": choice["finish_reason"]}})]
-            said = choice.get("delta") or {}
+            said = choice["delta"] if _is_object(choice.get("delta")) else {}
             # The first token of any kind counts, so reasoning does too; servers differ in its name.
             parts = [choice.get("text"), *(said.get(k) for k in ("reasoning_content", "reasoning", "content"))]
             text += "".join(p for p in parts if isinstance(p, str))
@@ -217,6 +217,10 @@ def _openai_reader() -> Read:
 
 def _native(text: Any, ids: Any, meta: Mapping[str, Any]) -> bytes:
     return json.dumps({"text": text or "", "output_ids": ids or [], "meta_info": dict(meta)}).encode()
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict)
 
 
 def _object(data: bytes) -> dict | None:

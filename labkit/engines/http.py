@@ -4,6 +4,7 @@ import contextlib
 import http.client
 import json
 import socket
+import ssl
 import threading
 from urllib.parse import urlsplit
 
@@ -31,9 +32,11 @@ def get_json(url: str, path: str, api_key: str | None = None, timeout_s: float =
 
 def get_text(url: str, path: str, api_key: str | None = None, timeout_s: float = 10.0) -> str:
     """GET a document as text. Raises Unreachable with the reason."""
-    status, body = _get(url, path, {"Authorization": f"Bearer {api_key}"} if api_key else {}, timeout_s)
+    status, body, to = _get(url, path, {"Authorization": f"Bearer {api_key}"} if api_key else {}, timeout_s)
     if status >= 300:
         hint = " (set api_key_env to the variable that holds the key)" if status in (401, 403) else ""
+        if to and status < 400:
+            hint = f" (it redirects to {to[:200]}: give the address that it redirects to)"
         raise Unreachable(f"{url}{path}: HTTP {status}{hint}", status)
     return body.decode(errors="replace")
 
@@ -41,7 +44,7 @@ def get_text(url: str, path: str, api_key: str | None = None, timeout_s: float =
 def post_json(url: str, path: str, document: dict, api_key: str | None = None, timeout_s: float = 60.0) -> dict:
     """POST a JSON document, get one. Raises Unreachable with the reason."""
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
-    status, body = _get(url, path, headers, timeout_s, json.dumps(document).encode())
+    status, body, _ = _get(url, path, headers, timeout_s, json.dumps(document).encode())
     if status >= 300:
         raise Unreachable(f"{url}{path}: HTTP {status}", status)
     try:
@@ -50,11 +53,19 @@ def post_json(url: str, path: str, document: dict, api_key: str | None = None, t
         return {}
 
 
+def trust(e: Exception) -> str:
+    """What helps where a certificate is not trusted."""
+    if not isinstance(e, ssl.SSLCertVerificationError):
+        return ""
+    return " (a certificate authority of your own: put its file into the environment variable SSL_CERT_FILE)"
+
+
 def _get(
     url: str, path: str, headers: dict[str, str], timeout_s: float, body: bytes | None = None
-) -> tuple[int, bytes]:
-    """(status, body), both within timeout_s altogether. A socket's own timeout begins anew with each byte, and a server
-    that sends one now and then could hold us for days; closing the connection under the reader ends that."""
+) -> tuple[int, bytes, str | None]:
+    """(status, body, where it redirects to), all within timeout_s. A socket's own timeout begins anew with each byte,
+    and a server that sends one now and then could hold us for days; closing the connection under the reader ends that.
+    """
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -77,11 +88,11 @@ def _get(
         told = answer.read(LONGEST_ANSWER)
         if late.is_set():
             raise TimeoutError
-        return answer.status, told
+        return answer.status, told, answer.getheader("Location")
     except (OSError, http.client.HTTPException) as e:
         if late.is_set() or isinstance(e, TimeoutError):
             raise Unreachable(f"{url}{path}: no whole answer within {timeout_s:g} s") from None
-        raise Unreachable(f"{url}{path}: {e or type(e).__name__}") from None
+        raise Unreachable(f"{url}{path}: {e or type(e).__name__}{trust(e)}") from None
     finally:
         timer.cancel()
         connection.close()

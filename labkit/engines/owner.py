@@ -5,6 +5,8 @@ import json
 import os
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,11 +18,12 @@ from labkit.errors import LabError
 class Owner:
     """The lab process that owns the running engines.
 
-    engines: {"url", "pid", "digest", "engine", "log", "started_unix", "ready"} each.
+    engines: {"url", "pid", "digest", "engine", "log", "started_unix", "ready"} each; measuring: requests are timed now.
     """
 
     pid: int
     engines: tuple[dict, ...]
+    measuring: bool = False
 
     @property
     def mine(self) -> bool:
@@ -73,6 +76,8 @@ def owner() -> Owner | None:
 
 
 _held = None
+_engines: list[dict] = []
+_timing = 0  # measurements under way in this process
 _turn = threading.Lock()  # two threads that both found nothing held would lock each other out: a process has two files
 
 
@@ -94,7 +99,28 @@ def acquire() -> None:
 
 def publish(engines: list[dict]) -> None:
     """Tell others which engines this lab runs."""
-    disk.write_json(runtime_dir() / "engine.json", {"pid": os.getpid(), "engines": engines})
+    global _engines
+    _engines = engines
+    told = {"pid": os.getpid(), "engines": engines, "measuring": _timing > 0}
+    disk.write_json(runtime_dir() / "engine.json", told)
+
+
+@contextmanager
+def measuring() -> Iterator[None]:
+    """While this lab times requests: then even who wants to measure one of its engines has to wait."""
+    _time(1)
+    try:
+        yield
+    finally:
+        _time(-1)
+
+
+def _time(more: int) -> None:
+    global _timing
+    with _turn:
+        _timing += more
+        if _held is not None and _timing <= 1:
+            publish(_engines)
 
 
 def release() -> None:
@@ -125,14 +151,14 @@ def sign() -> tuple:
 def _read() -> Owner:
     try:
         found = json.loads((runtime_dir() / "engine.json").read_text(encoding="utf-8"))
-        return Owner(int(found["pid"]), tuple(found["engines"]))
+        return Owner(int(found["pid"]), tuple(found["engines"]), bool(found.get("measuring")))
     except (OSError, ValueError, KeyError):
         return Owner(os.getpid() if _held is not None else 0, ())  # between taking the lock and publishing
 
 
 def _forget() -> None:
-    global _held, _turn
-    _turn = threading.Lock()  # the thread that held it was not copied
+    global _held, _turn, _timing
+    _turn, _timing = threading.Lock(), 0  # the threads that held it and that measured were not copied
     if _held is not None:
         _held.close()  # close, not unlock: unlocking here would take the lock from the parent
         _held = None

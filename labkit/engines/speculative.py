@@ -74,6 +74,8 @@ class Speculative(Model):
 
     def words(self) -> str:
         """Where drafts come from."""
+        if self.algorithm == "ngram-mod":
+            return "looked up in this text and in earlier answers (ngram-mod), which takes no pass over any weights"
         if self.from_text:
             return f"looked up in the text so far ({self.algorithm}), which takes no pass over any weights"
         if self.draft_model_path is not None:

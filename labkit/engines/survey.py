@@ -50,7 +50,7 @@ class _Documents:
             except Unreachable as e:
                 if not e.status or e.status in (401, 403):
                     raise  # nobody there, or a key is missing: asking on would say nothing
-                self.said[path], self._kept[path] = f"HTTP {e.status}", {}
+                self.said[path], self._kept[path] = str(e).partition(f"{path}: ")[2], {}
             if not isinstance(self._kept[path], (dict, str)):
                 self._kept[path] = {}
         return self._kept[path]
@@ -80,9 +80,9 @@ def look(url: str, api_key: str | None = None, *, model: str | None = None) -> F
     for one in (_llamacpp, _vllm, _tensorrt, _ollama, _lmstudio):
         if (found := one(seen, model)) is not None:
             return found
-    if seen.models:
-        who = Identity(UNKNOWN, None, ("/v1/models lists models",), _open(seen))
-        return _openai(seen, who, model)
+    if seen.models or (model is not None and _there(seen, "/v1/chat/completions")):
+        signs = ("/v1/models lists models",) if seen.models else ("/v1/chat/completions is there",)
+        return _openai(seen, Identity(UNKNOWN, None, signs, _open(seen)), model)
     raise Unreachable(
         f"{url}: a server that the lab cannot measure: {_open(seen)}. Needed: SGLang's /generate and /server_info, "
         "llama.cpp's /completion and /props, or OpenAI's /v1/models with /v1/completions or /v1/chat/completions (as "
@@ -139,12 +139,17 @@ def _ollama(seen: _Documents, model: str | None) -> Found | None:
 
 
 def _lmstudio(seen: _Documents, model: str | None) -> Found | None:
-    data = seen.json("/api/v0/models").get("data")
-    cards = [m for m in data if isinstance(m, dict)] if isinstance(data, list) else []
-    if not cards or not {"state", "publisher"} <= cards[0].keys() or not seen.models:
-        return None
-    signs = ("/api/v0/models with state and publisher", "/v1/models lists models")
-    return _openai(seen, Identity("lmstudio", None, signs), model)
+    """Its two interfaces of its own: /api/v0 and, since 0.4, /api/v1."""
+    for path, name, own in (
+        ("/api/v0/models", "data", ("state", "publisher")),
+        ("/api/v1/models", "models", ("loaded_instances", "publisher")),
+    ):
+        data = seen.json(path).get(name)
+        cards = [m for m in data if isinstance(m, dict)] if isinstance(data, list) else []
+        if cards and set(own) <= cards[0].keys() and seen.models:
+            signs = (f"{path} with {' and '.join(own)}", "/v1/models lists models")
+            return _openai(seen, Identity("lmstudio", None, signs), model)
+    return None
 
 
 def _openai(
@@ -159,8 +164,8 @@ def _openai(
     ids = [str(m.get("id")) for m in seen.models]
     if model is None and len(ids) != 1:
         raise BadInput("model", None, "one of " + ", ".join(ids[:20]) if ids else "a model that the server has loaded")
-    if model is not None and ids and model not in ids:
-        raise BadInput("model", model, "one of " + ", ".join(ids[:20]))
+    if model is not None and ids and model not in ids and who.known:
+        raise BadInput("model", model, "one of " + ", ".join(ids[:20]))  # others may serve what they do not list
     name = model or ids[0]
     drafts = bool(counts and "drafts" in counts)
     chat = _only_chat(seen)
@@ -184,15 +189,15 @@ _NO_ROUTE = (404, 405, 501)
 def _only_chat(seen: _Documents) -> bool:
     """Whether there is /v1/chat/completions and no /v1/completions: an empty request is refused where there is a route
     (so nothing is generated and no model loaded), and not found where there is none."""
+    return not _there(seen, "/v1/completions") and _there(seen, "/v1/chat/completions")
 
-    def there(path: str) -> bool:
-        try:
-            post_json(seen.url, path, {}, seen.api_key, ASK_S)
-        except Unreachable as e:
-            return e.status not in _NO_ROUTE
-        return True
 
-    return not there("/v1/completions") and there("/v1/chat/completions")
+def _there(seen: _Documents, path: str) -> bool:
+    try:
+        post_json(seen.url, path, {}, seen.api_key, ASK_S)
+    except Unreachable as e:
+        return e.status not in _NO_ROUTE
+    return True
 
 
 def _open(seen: _Documents) -> str:

@@ -34,7 +34,8 @@ def turn(what: str, limit_s: float, say: Say, urls: Collection[str] = ()) -> Ite
     """Hold the machine for a measurement; `what` is what others are told. Raises Busy after limit_s seconds (0: at
     once) of waiting for another run or for a lab that owns engines.
 
-    urls: servers to be measured; the lab that owns one of them is not waited for, because it would never end.
+    urls: servers to be measured; the lab that owns one of them is waited for only while it measures: it may keep its
+    idle engines for days.
     """
     until = time.monotonic() + limit_s
     with open(owner.runtime_dir() / "run.lock", "a+") as file:
@@ -47,13 +48,16 @@ def turn(what: str, limit_s: float, say: Say, urls: Collection[str] = ()) -> Ite
 
 
 def wait_for_engines(limit_s: float, say: Say, until: float | None = None, urls: Collection[str] = ()) -> None:
-    """Return when no other lab owns engines on this machine, but those at `urls`. Raises Busy after limit_s seconds."""
+    """Return when no other lab owns engines on this machine, except idle ones at `urls`. Raises Busy after limit_s
+    seconds."""
     until = time.monotonic() + limit_s if until is None else until
     ports = {_port(url) for url in urls} - {None}
 
     def free() -> bool:
         seen = owner.owner()
-        return seen is None or seen.mine or bool(ports & {_port(e["url"]) for e in seen.engines})
+        return (
+            seen is None or seen.mine or (not seen.measuring and bool(ports & {_port(e["url"]) for e in seen.engines}))
+        )
 
     _await(free, _other_lab, until, limit_s, say)
 
@@ -96,7 +100,9 @@ def _other_lab() -> str:
     if seen is None:
         return "another lab is just ending"
     where = f" at {seen.url}" if seen.url else ", which is starting"
-    return f"{notebook_of(seen.pid)} runs an engine{where}"
+    if seen.measuring or not seen.url:
+        return f"{notebook_of(seen.pid)} {'measures' if seen.url else 'runs'} an engine{where}"
+    return f"{notebook_of(seen.pid)} keeps an idle engine{where}: stop it there, or measure that one by its address"
 
 
 def notebook_of(pid: int) -> str:

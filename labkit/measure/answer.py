@@ -16,6 +16,7 @@ _COUNT = b'"completion_tokens"'
 _HELD_LIMIT = 1 << 28  # bytes of events kept until the end
 UNCOUNTED_LEAST, UNCOUNTED = 3, 0.25  # events with content and no higher count, as number and share, that are a doubt
 _FIRST_LOOK = 8  # events before the way of streaming is looked at
+MERGED = 0.05  # share of the tokens that events without counts may leave open
 
 # SGLang's names for one count, newest first (0.5.23 has the first of each; the others were found in 0.5.x before it).
 SPECULATIVE = {
@@ -54,6 +55,8 @@ class RequestResult:
     counts         output tokens by source: "ids" (length of output_ids), "server" (completion_tokens), "events"
     output_tokens  the server's count, else the ids, else 0
     chunk_times    arrival of every event with new tokens; chunk_tokens: tokens known at that moment, None if not told
+    merged         tokens beyond one an event, where no event tells its count and they are few: a character of several
+                   tokens, an end token without text; 0 elsewhere
     stream         "cumulative", "incremental" or "whole" (one event)
     histogram      correct drafts per verify step: entry i counts the steps that accepted i drafts
     accept_length  output tokens per verify step, bonus token included; None without speculation
@@ -71,6 +74,7 @@ class RequestResult:
     tpot_s: float | None = None
     chunk_times: list[float] = field(default_factory=list)
     chunk_tokens: list[int | None] = field(default_factory=list)
+    merged: int = 0
     stream: str | None = None
     text: str = ""
     output_ids: list[int] = field(default_factory=list)
@@ -239,6 +243,8 @@ class Answer:
             sizes = [len(_ids(d)) for d in contents] if len(contents) == len(r.chunk_tokens) else self._sizes
             if len(sizes) == len(r.chunk_tokens):
                 r.chunk_tokens = _from_sizes(sizes, mode, r.output_tokens)
+            if None not in r.chunk_tokens and not any(sizes):
+                r.merged = r.output_tokens - len(sizes)
         if r.verify_ct:
             r.accept_length = r.output_tokens / r.verify_ct
         elif r.told_accept_length:
@@ -302,7 +308,7 @@ def _mode(contents: list[tuple[int | None, dict]]) -> str | None:
 
 def _from_sizes(sizes: list[int], mode: str, total: int) -> list[int | None]:
     """Tokens known at each event where the server told none: by the number of its ids, else one each if there are as
-    many events as tokens."""
+    many events as tokens, or nearly so."""
     if all(sizes):
         if mode != "incremental":
             return sizes
@@ -311,8 +317,8 @@ def _from_sizes(sizes: list[int], mode: str, total: int) -> list[int | None]:
             done += size
             out.append(done)
         return out
-    if total == len(sizes):
-        return list(range(1, total + 1))
+    if 0 <= total - len(sizes) <= MERGED * total:
+        return [*range(1, len(sizes)), total]
     return [None] * len(sizes)
 
 

@@ -12,6 +12,7 @@ from labkit.measure.answer import Answer, RequestResult
 from labkit.measure.wire import Exchange, RequestError, Stopped, brief
 
 FLUSH_WAIT_S = 5.0  # how long an engine may take to put the last request away
+RETRY_S = 120.0  # how long a server may ask to be asked later
 
 
 class Cancelled(LabError):
@@ -47,13 +48,13 @@ def generate(
     body = dialect.body(text, None if input_ids is None else list(input_ids), sampling or {})
     before = dialect.counters.counters(url, api_key) if dialect.counters else {}
     read = dialect.reader() if dialect.reader else None
-    stop = cancel.is_set if cancel is not None else bool
-    answer = None
+    answer, done = None, False
     try:
-        with Exchange(url, dialect.path, json.dumps(body).encode(), api_key, timeout_s, stop) as exchange:
+        with _accepted(url, dialect.path, json.dumps(body).encode(), api_key, timeout_s, cancel) as exchange:
             answer = Answer(exchange.sent, on_chunk)
             for now, name, data in sse.events(exchange.pieces()):
                 if data == b"[DONE]":
+                    done = read is not None  # SGLang ends a broken stream so too
                     break
                 for event in read(data) if read is not None else (data,):
                     answer.take(now, name, event)
@@ -64,12 +65,30 @@ def generate(
     if dialect.counters and result.output_tokens:
         after = dialect.counters.settled(url, api_key, before, result.output_tokens)
         result = answer.read(dialect.counters.spent(before, after, result.output_tokens))
+    said = f": {brief(answer.stray)}" if answer.stray else ""
     if not result.chunk_times:
-        said = f": {brief(answer.stray)}" if answer.stray else ""
         raise RequestError(f"the server ended the stream without a token{said}", 200)
-    if result.finish_reason is None:
-        raise RequestError(f"the stream broke off after {result.output_tokens} tokens", 200)
+    if result.finish_reason is None and not done:
+        raise RequestError(f"the stream broke off after {result.output_tokens} tokens{said}", 200)
     return result
+
+
+def _accepted(url, path, body, api_key, timeout_s, cancel) -> Exchange:
+    """The exchange of a request that the server takes up, asked again where it says when (Retry-After); times count
+    from the last asking. Raises RequestError, Stopped."""
+    stop = cancel.is_set if cancel is not None else bool
+    until = time.monotonic() + min(timeout_s, RETRY_S)
+    while True:
+        try:
+            return Exchange(url, path, body, api_key, timeout_s, stop)
+        except RequestError as e:
+            if e.retry_after_s is None or time.monotonic() + e.retry_after_s > until:
+                raise
+            pause = e.retry_after_s
+        if cancel is None:
+            time.sleep(pause)
+        elif cancel.wait(pause):
+            raise Stopped
 
 
 def _partial(answer: Answer | None) -> RequestResult:

@@ -6,6 +6,7 @@ stands beside the number in every row, summary and report.
 """
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
@@ -19,6 +20,10 @@ CLOCKS_LEAST_S = 0.1  # s over the whole answer; less is one pause of a busy mac
 CLOCKS_LEAST = 32  # tokens; on fewer the first event's tokens weigh too much
 SPARE = 2  # tokens that belong to no verify round: prefill's, and one more after a preempted request is resumed
 BURSTS = 0.5  # share of events that came with the one before them
+REMEMBERED, REMEMBERED_SIGMAS = (
+    0.15,
+    3.0,
+)  # share of the rounds, and multiples of their root, saved on a text seen before
 
 # kind: whether it refuses the sample
 KINDS = {
@@ -41,6 +46,7 @@ KINDS = {
     "unknown fields": False,
     "unreadable fields": False,
     "bursts": False,
+    "events merged": False,
     "clocks disagree": False,
     "own count differs": False,
 }
@@ -141,6 +147,13 @@ def _times(r: RequestResult) -> Iterable[Doubt]:
         yield Doubt("all at once", "all tokens arrived at once: not streamed, or the client had no core")
     elif r.decode_tokens == 1 or len(r.chunk_times) == 2:
         yield Doubt("few tokens", f"{n} tokens in two events: the time per token rests on a single gap")
+    if r.merged and len(r.chunk_times) > 1:
+        most = (n - 1) / (len(r.chunk_times) - 1) - 1
+        yield Doubt(
+            "events merged",
+            f"{n} tokens in {len(r.chunk_times)} events, none of which tells its count: if the first one carried the"
+            f" rest, a token took {most:.1%} longer",
+        )
     told = r.meta.get("decode_throughput")
     clock = bool(r.tpot_s) and _positive(told) and (r.decode_tokens or 0) >= CLOCKS_LEAST
     if clock:
@@ -267,7 +280,32 @@ def _over_rows(rows: list[Mapping]) -> list[str]:
     uneven = [sorted(map(str, p)) for p in prompts.values() if len(p) > 1]
     if uneven:
         out.append(f"one and the same prompt was read as {' and '.join(uneven[0])} tokens")
-    return out
+    return out + _remembered(rows)
+
+
+def _remembered(rows: list[Mapping]) -> list[str]:
+    """Drafts taken from answers of earlier passes (a table of n-grams that outlives the request): the same text then
+    takes fewer rounds every time but the first, and a is that of a prompt which was answered before."""
+    seen: dict[tuple, list[Mapping]] = {}
+    for row in rows:
+        if row.get("verify_ct") and row.get("prompt_sha256") and row.get("text_sha256"):
+            key = (row.get("session"), row.get("start"), row["prompt_sha256"], row["text_sha256"])
+            seen.setdefault(key, []).append(row)
+    tokens = first = later = 0.0
+    for mine in seen.values():
+        mine.sort(key=lambda row: row["repeat"])
+        again = [r["verify_ct"] for r in mine if r["repeat"] > mine[0]["repeat"]]
+        if again:
+            tokens += mine[0]["output_tokens"] - 1
+            first += mine[0]["verify_ct"]
+            later += statistics.median(again)
+    if first - later <= max(REMEMBERED * first, REMEMBERED_SIGMAS * math.sqrt(first)):
+        return []
+    return [
+        f"drafts come from earlier answers: the same texts were generated with accept length {tokens / first:.2f} in"
+        f" the first pass and {tokens / later:.2f} in later ones, so a and the gain hold for prompts that this server"
+        " has answered before, not for new ones"
+    ]
 
 
 def _why(r: RequestResult) -> str:

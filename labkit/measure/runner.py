@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from labkit import workloads
+from labkit.engines import owner
 from labkit.engines.http import Unreachable
 from labkit.engines.ladder import FAULT
 from labkit.errors import LabError
@@ -111,23 +112,24 @@ class Runner(Memory):
         self.fresh = {n: [r for r in writer.resumed if r["arm"] == n and r["repeat"] >= 0] for n in arms}
         times = Forecast(self.pool, {n: [*earlier[n], *self.fresh[n]] for n in arms})
         progress = Progress(len(done), sum(b.requests for b in blocks))
-        for at, block in enumerate(blocks):
-            if not block.left(done):
-                continue
-            for part in self._measure(block, earlier, done, writer, cancel, tell):
-                progress.text, progress.row = part if isinstance(part, tuple) else (part, None)
-                if progress.row is not None:
-                    row = progress.row
-                    times.add(row)
-                    done.add((row["arm"], row["repeat"], row["index"]))
-                    progress.done += 1
-                    rest = sum(times.request(a) for a in block.left(done))
-                    progress.eta_s = rest + self._seconds(blocks[at + 1 :], times, done)
-                yield progress
-            if cancel.is_set():
-                progress.text, progress.row = "cancelled", None
-                yield progress
-                break
+        with owner.measuring():
+            for at, block in enumerate(blocks):
+                if not block.left(done):
+                    continue
+                for part in self._measure(block, earlier, done, writer, cancel, tell):
+                    progress.text, progress.row = part if isinstance(part, tuple) else (part, None)
+                    if progress.row is not None:
+                        row = progress.row
+                        times.add(row)
+                        done.add((row["arm"], row["repeat"], row["index"]))
+                        progress.done += 1
+                        rest = sum(times.request(a) for a in block.left(done))
+                        progress.eta_s = rest + self._seconds(blocks[at + 1 :], times, done)
+                    yield progress
+                if cancel.is_set():
+                    progress.text, progress.row = "cancelled", None
+                    yield progress
+                    break
         self._recall_kept(list(arms.values()))
 
     def _measure(self, block, earlier, done, writer, cancel, tell) -> Iterator[str | tuple[str, dict]]:

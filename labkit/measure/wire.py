@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
+from labkit.engines.http import trust
 from labkit.errors import BadInput, LabError
 
 _POLL_S = 0.1  # how soon a blocked read notices a cancel
@@ -19,11 +20,13 @@ _ONE_EVENT = 1 << 28  # bytes of one chunk of the body
 
 
 class RequestError(LabError):
-    """The server refused, failed or vanished. `status` is the HTTP status, 0 when there was none."""
+    """The server refused, failed or vanished. `status` is the HTTP status, 0 when there was none; `retry_after_s`: how
+    long it asks to wait, where it does."""
 
-    def __init__(self, message: str, status: int = 0):
+    def __init__(self, message: str, status: int = 0, retry_after_s: float | None = None):
         super().__init__(message)
         self.status = status
+        self.retry_after_s = retry_after_s
 
 
 class Stopped(Exception):
@@ -83,14 +86,21 @@ class Exchange:
             self._socket.settimeout(_POLL_S)
             self._read_head()
             if check and self.status != 200:
-                piece = b"".join(p for _, p in self.pieces())
-                raise RequestError(f"HTTP {self.status}: {brief(piece)}", self.status)
+                raise self._refused()
         except OSError as e:
             self._socket.close()
-            raise RequestError(f"{self._where}: {e.strerror or e}") from None
+            raise RequestError(f"{self._where}: {e.strerror or e}{trust(e)}") from None
         except BaseException:
             self._socket.close()
             raise
+
+    def _refused(self) -> RequestError:
+        said = brief(b"".join(p for _, p in self.pieces()))
+        if 300 <= self.status < 400 and (to := self._headers.get("location")):
+            said = f"the server redirects to {brief(to.encode('latin-1'))}: give the address that it redirects to"
+        after = self._headers.get("retry-after", "")
+        wait_s = float(after) if after.isdecimal() and self.status in (429, 503) else None
+        return RequestError(f"HTTP {self.status}: {said}", self.status, wait_s)
 
     def __enter__(self) -> "Exchange":
         return self
@@ -141,17 +151,16 @@ class Exchange:
             if not 100 <= self.status < 200:  # an interim answer (100 Continue) comes before the real one
                 break
         self._rest = data
-        headers = dict(line.lower().split(":", 1) for line in lines[1:] if ":" in line)
-        self.kind = headers.get("content-type", "").strip()
-        if headers.get("content-encoding", "identity").strip() not in ("identity", ""):
-            raise RequestError(
-                f"{self._where}: a compressed answer ({headers['content-encoding'].strip()}), unasked for"
-            )
-        self._chunked = "chunked" in headers.get("transfer-encoding", "")
+        fields = (line.partition(":") for line in lines[1:] if ":" in line)
+        self._headers = headers = {name.strip().lower(): value.strip() for name, _, value in fields}
+        self.kind = headers.get("content-type", "").lower()
+        if headers.get("content-encoding", "").lower() not in ("identity", ""):
+            raise RequestError(f"{self._where}: a compressed answer ({headers['content-encoding']}), unasked for")
+        self._chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         try:
             self._length = int(headers["content-length"]) if "content-length" in headers else None
         except ValueError:
-            raise RequestError(f"{self._where}: content-length is {headers['content-length'].strip()[:30]!r}") from None
+            raise RequestError(f"{self._where}: content-length is {headers['content-length'][:30]!r}") from None
 
     def pieces(self) -> Iterator[tuple[float, bytes]]:
         """(clock, bytes) of the decoded body. A body cut short by a lost connection raises RequestError."""

@@ -232,7 +232,8 @@ class Panel:
             return
         sweep = bool(self.experiment.sweep())
         blocks = self.blocks(sweep=sweep)
-        turn.wait_for_engines(turn.wait_s(), lambda text: print(text, flush=True))
+        urls = [a.config.url for b in blocks for a in b.arms if a.config.url]
+        turn.wait_for_engines(turn.wait_s(), lambda text: print(text, flush=True), urls=urls)
         print(f"{self.experiment.name}: {self.forecast(blocks)}", flush=True)
         quarter = 0
         for progress in self.measure(blocks, self.writer()):

@@ -531,6 +531,13 @@ def test_61_count_lags_behind():
     assert "counts disagree" in kinds(answered(*halved))
 
 
+def test_62_drafts_from_earlier_answers():
+    told = [
+        row(i, session="s", repeat=i, prompt_sha256="p", text_sha256="t", verify_ct=v) for i, v in enumerate((63, 15))
+    ]
+    assert any("earlier answers" in s for s in doubts.said(told))
+
+
 def test_a_simulated_accept_length_is_never_shown_as_the_model_s_own():
     info, log = h200("fa3")
     for told in ({"log": log}, {"log": None, "env": {"LABKIT_SIMULATE_ACC_LEN_FILE": "accept"}}):

@@ -66,19 +66,66 @@ def test_a_killed_run_holds_nothing(other):
         pass
 
 
-@pytest.mark.parametrize("url, waits", [("http://localhost:1234", False), ("http://127.0.0.1:1235", True)])
-def test_a_server_of_the_lab_that_owns_engines_can_be_measured(url, waits):
-    """It may idle for hours, and is what is to be measured; another lab's server is not."""
-    argv = [sys.executable, "-c", textwrap.dedent(OWNS_ENGINES)]
+@pytest.fixture
+def lab():
+    """A lab that owns an engine at port 1234. Each line that it reads begins or ends a measurement; it answers "ok"."""
+    program = (
+        OWNS_ENGINES
+        + """
+    while True:
+        with owner.measuring():
+            print("ok", flush=True)
+            input()
+        print("ok", flush=True)
+        input()
+"""
+    )
+    argv = [sys.executable, "-c", textwrap.dedent(program)]
     child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        assert child.stdout.readline() == "held\n"
-        with pytest.raises(turn.Busy) if waits else nullcontext():
-            with turn.turn("labkit bench", 0, pytest.fail, urls=[url]):
-                pass
-    finally:
-        child.kill()
-        child.wait()
+    assert child.stdout.readline() == "held\n"
+
+    def go_on():
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "ok\n"
+
+    yield go_on
+    child.kill()
+    child.wait()
+
+
+@pytest.mark.parametrize("url, waits", [("http://localhost:1234", False), ("http://127.0.0.1:1235", True)])
+def test_an_idle_server_of_the_lab_that_owns_engines_can_be_measured(url, waits, lab):
+    """It may idle for hours, and is what is to be measured; another lab's server is not."""
+    with pytest.raises(turn.Busy, match="idle engine at http://127.0.0.1:1234") if waits else nullcontext():
+        with turn.turn("labkit bench", 0, pytest.fail, urls=[url]):
+            pass
+
+
+def test_its_server_is_waited_for_while_that_lab_measures(lab):
+    lab()
+    with pytest.raises(turn.Busy, match="measures.*not waiting, as asked"):
+        with turn.turn("labkit bench", 0, pytest.fail, urls=["http://127.0.0.1:1234"]):
+            pass
+    said = []
+
+    def say(text):
+        said.append(text)
+        lab()  # it is done
+
+    with turn.turn("labkit bench", 240, say, urls=["http://127.0.0.1:1234"]):
+        assert len(said) == 1 and "measures" in said[0] and "4 min" in said[0]
+
+
+def test_notebooks_on_an_idle_server_of_another_lab_begin(lab, capfd, tmp_path):
+    """Waiting for that lab to end could take days. Nobody serves at this address, and that is what is said."""
+    from labkit.cli import main
+
+    params = tmp_path / "attach.yaml"
+    params.write_text(f"common: {{engine: {{engine: attach, url: 'http://127.0.0.1:1234'}}, out_dir: {tmp_path}}}")
+    assert main(["run", "02", "-f", str(params), "--no-wait"]) == 1
+    told = capfd.readouterr()
+    assert "not waiting" not in told.out + told.err and "127.0.0.1:1234" in told.out
 
 
 @pytest.mark.parametrize(

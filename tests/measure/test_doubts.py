@@ -330,3 +330,39 @@ def test_cached_tokens_in_openai_s_place():
 def test_an_aborted_answer_is_a_failed_request_and_no_short_answer(reason):
     with pytest.raises(RequestError, match="aborted"):
         streamed([piece(0, completion_tokens=1), piece(1, completion_tokens=2, finish_reason=reason)])
+
+
+def drafted(repeat, index, verify, text="same", **more):
+    return {
+        "status": "ok",
+        "repeat": repeat,
+        "index": index,
+        "prompt_sha256": f"p{index}",
+        "text_sha256": text,
+        "output_tokens": 64,
+        "prompt_tokens": 9,
+        "verify_ct": verify,
+        "drafts_vary": True,
+        **more,
+    }
+
+
+def test_drafts_from_earlier_answers_are_told():
+    """As llama.cpp's ngram-mod drafts: nothing on a prompt's first answer, nearly everything on its second."""
+    rows = [drafted(r, i, first if r == 0 else 15) for r in range(3) for i, first in enumerate((63, 63, 51))]
+    (said,) = doubts.said(rows)
+    assert "1.07 in the first pass and 4.20 in later ones" in said
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [drafted(r, i, 27) for r in range(3) for i in range(3)],
+        [drafted(r, i, 30 - 2 * r) for r in range(3) for i in range(3)],  # as a GPU's numerics let it vary
+        [drafted(r, 0, 63 if r == 0 else 15, text=f"another {r}") for r in range(3)],  # sampled anew
+        [drafted(0, 0, 63, session="a"), drafted(0, 0, 15, session="b")],  # another start of the server
+        [drafted(0, i, 63 if i else 15) for i in range(3)],  # one pass
+    ],
+)
+def test_drafts_without_memory_are_not_accused(rows):
+    assert not any("earlier answers" in s for s in doubts.said(rows))

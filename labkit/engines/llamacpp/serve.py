@@ -22,6 +22,7 @@ def parser() -> argparse.ArgumentParser:
     flag("--parallel", type=int, default=1)
     flag("--api-key")
     flag("--threads", type=int)
+    flag("--threads-batch", type=int)
     flag("--batch-size", type=int)
     flag("--ctx-size", type=int)
     flag("--n-gpu-layers", type=int)
@@ -36,7 +37,8 @@ def parser() -> argparse.ArgumentParser:
     flag("--spec-ngram-mod-n-min", type=int)
     flag("--spec-ngram-mod-n-match", type=int)
     for kind in ("simple", "map-k", "map-k4v"):
-        flag(f"--spec-ngram-{kind}-size-m", type=int)
+        for name in ("size-n", "size-m", "min-hits"):
+            flag(f"--spec-ngram-{kind}-{name}", type=int)
     flag("--spec-synth-len", type=float)
     flag("--warmup", action=argparse.BooleanOptionalAction, default=True)
     return made
@@ -55,6 +57,8 @@ def parameters(args: argparse.Namespace) -> "xllamacpp.CommonParams":
             setattr(p, name, value)
     if args.threads is not None:
         p.cpuparams.n_threads = p.cpuparams_batch.n_threads = args.threads
+    if args.threads_batch is not None:
+        p.cpuparams_batch.n_threads = args.threads_batch
     if args.flash_attn is not None:
         kind = {"on": "ENABLED", "off": "DISABLED", "auto": "AUTO"}[args.flash_attn]
         p.flash_attn_type = getattr(xllamacpp.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{kind}")
@@ -77,10 +81,12 @@ def _drafting(spec, args: argparse.Namespace) -> None:
         (spec.ngram_mod, "n_max", args.spec_ngram_mod_n_max),
         (spec.ngram_mod, "n_min", args.spec_ngram_mod_n_min),
         (spec.ngram_mod, "n_match", args.spec_ngram_mod_n_match),
-        (spec.ngram_simple, "size_m", args.spec_ngram_simple_size_m),
-        (spec.ngram_map_k, "size_m", args.spec_ngram_map_k_size_m),
-        (spec.ngram_map_k4v, "size_m", args.spec_ngram_map_k4v_size_m),
         (spec, "synth_len", args.spec_synth_len),
+        *(
+            (getattr(spec, f"ngram_{kind}"), name, getattr(args, f"spec_ngram_{kind}_{name}"))
+            for kind in ("simple", "map_k", "map_k4v")
+            for name in ("size_n", "size_m", "min_hits")
+        ),
     ):
         if value is not None:
             setattr(place, name, value)

@@ -113,7 +113,11 @@ class StartHere(Experiment):
         r = found[0]
         lines: list[Line] = [
             ("engine", f"{r.info.get('engine', '')} {r.info.get('version', '')}", f"started in {r.start_s or 0:.1f} s"),
-            ("kernels", str(r.info.get("kernel_variant", "not said")), "chosen for this processor"),
+            *(
+                [("kernels", str(r.info["kernel_variant"]), "chosen for this processor")]
+                if "kernel_variant" in r.info
+                else []
+            ),
             ("TPOT", r.tpot, "median time per output token"),
             ("decode throughput", r.throughput, "all requests together"),
             ("TTFT", r.ttft, "time to the first token"),
