@@ -52,12 +52,17 @@ def main(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(_document(walk, found, picture), indent=1))
     else:
-        for text in _told(walk, found, picture):
+        for text in _told(walk, found, picture, _next(args.params)):
             print(text)
     return 0 if walk.run.ok else 1
 
 
-def _told(walk: "Walk", found: list[dict], picture: Path) -> list[str]:
+def _next(params: str) -> str:
+    """The params file for the notebooks that the walk leaves out: the walk's own, unless that is make run's."""
+    return "params/pocket.yaml" if Path(params).name == "walk.yaml" else params
+
+
+def _told(walk: "Walk", found: list[dict], picture: Path, params: str) -> list[str]:
     import textwrap
 
     from labkit.batch import walk_page as show
@@ -73,7 +78,7 @@ def _told(walk: "Walk", found: list[dict], picture: Path) -> list[str]:
         f"picture  {picture}",
         f"record   {walk.record}",
         "next     make lab, then open 05_mtp, move the draft steps and press Run: which setting is best here?",
-        "         .venv/bin/labkit run 07_real_load -f params/pocket.yaml: does the gain survive a real load?",
+        f"         .venv/bin/labkit run 07_real_load -f {params}: does the gain survive a real load?",
         f"         ({walk.seconds:.0f} s)",
     ]
 

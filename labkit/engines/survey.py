@@ -77,7 +77,7 @@ def look(url: str, api_key: str | None = None, *, model: str | None = None) -> F
     known = identify(told)
     if known.known or "model_path" in told:
         return Found(known, allowed(told))
-    for one in (_llamacpp, _vllm, _tensorrt, _ollama, _lmstudio):
+    for one in (_llamacpp, _vllm, _tensorrt, _ollama, _lmstudio, _transformers):
         if (found := one(seen, model)) is not None:
             return found
     if seen.models or (model is not None and _there(seen, "/v1/chat/completions")):
@@ -152,6 +152,18 @@ def _lmstudio(seen: _Documents, model: str | None) -> Found | None:
     return None
 
 
+def _transformers(seen: _Documents, model: str | None) -> Found | None:
+    """transformers serve: it lists what its cache holds, and loads any model or folder by name when asked."""
+    paths = seen.json("/openapi.json").get("paths")
+    if not isinstance(paths, dict) or not {"/load_model", "/reset", "/v1/responses"} <= paths.keys():
+        return None
+    status = [m["status"].get("value") for m in seen.models if isinstance(m.get("status"), dict)]
+    if not {"loaded", "unloaded"}.issuperset(status) or len(status) != len(seen.models):
+        return None
+    signs = ("/openapi.json has /load_model and /reset", "/v1/models says what is loaded")
+    return _openai(seen, Identity("transformers", None, signs), model, unlisted=True)
+
+
 def _openai(
     seen: _Documents,
     who: Identity,
@@ -160,12 +172,14 @@ def _openai(
     extras: bool = False,
     salt: bool = False,
     counts: dict | None = None,
+    unlisted: bool = False,
 ) -> Found:
+    """unlisted: it serves models that it does not list."""
     ids = [str(m.get("id")) for m in seen.models]
     if model is None and len(ids) != 1:
         raise BadInput("model", None, "one of " + ", ".join(ids[:20]) if ids else "a model that the server has loaded")
-    if model is not None and ids and model not in ids and who.known:
-        raise BadInput("model", model, "one of " + ", ".join(ids[:20]))  # others may serve what they do not list
+    if model is not None and ids and model not in ids and not unlisted:
+        raise BadInput("model", model, "one of " + ", ".join(ids[:20]))
     name = model or ids[0]
     drafts = bool(counts and "drafts" in counts)
     chat = _only_chat(seen)

@@ -69,7 +69,8 @@ def generate(
     if not result.chunk_times:
         raise RequestError(f"the server ended the stream without a token{said}", 200)
     if result.finish_reason is None and not done:
-        raise RequestError(f"the stream broke off after {result.output_tokens} tokens{said}", 200)
+        came = f"{result.output_tokens} tokens" if result.output_tokens else f"{len(result.chunk_times)} events"
+        raise RequestError(f"the stream broke off after {came}{said}", 200)
     return result
 
 

@@ -49,6 +49,7 @@ _NUMBERS = {
     39: "MXFP4",
     40: "NVFP4",
     41: "Q1_0",
+    42: "Q2_0",
 }
 TYPES = {number: (name, *GGUF_TYPES[name]) for number, name in _NUMBERS.items()}
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}

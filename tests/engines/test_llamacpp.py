@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import shutil
+from contextlib import contextmanager
 
 import pytest
 
@@ -201,10 +202,11 @@ def test_bench_and_check_of_a_server_that_somebody_else_started(start, capsys, t
 @real
 @pytest.mark.timeout(900)
 def test_the_walk_on_a_gguf_of_ones_own(capsys, tmp_path):
-    """Baseline, a cheaper cache, drafts from the text, the model as its own draft, and drafting that does nothing."""
+    """Baseline, other kernels, a smaller format, drafts from the text, the model as its own draft, and drafting that
+    does nothing: the whole walk of README."""
     file = str(llamacpp.model_file(EngineConfig.from_dict(SMALL)))
-    plan = ["--count", "1", "--repeats", "1", "--output-tokens", "32", "--out", str(tmp_path)]
-    arms = "baseline,q8-cache,ngram,rejected,itself"
+    plan = ["--count", "1", "--repeats", "1", "--output-tokens", "64", "--out", str(tmp_path)]
+    arms = "baseline,flash,q8-cache,ngram,rejected,itself"
     assert labkit(["ladder", "--gguf", file, "--arms", arms, "--json", *plan]) == 0
     found = {a["arm"]: a for a in json.loads(capsys.readouterr().out)["arms"]}
     accept = {n: a["accept_length"]["median"] for n, a in found.items() if a["accept_length"]}
@@ -213,6 +215,81 @@ def test_the_walk_on_a_gguf_of_ones_own(capsys, tmp_path):
     # Every tensor of the file is read once a token, and the cache: by the header, not by a guess.
     plain, smaller = (found[n]["account"]["step_bytes"] for n in ("baseline", "q8-cache"))
     assert plain > smaller > 96_576_768
+
+
+@real
+@pytest.mark.timeout(280)
+def test_an_unknown_server_with_openais_routes(start, capsys, tmp_path):
+    """The real server, of which only /v1 can be reached: as behind a gateway. Its own counts are then not to be had."""
+    engine = start()
+    with only_v1(engine.url) as url:
+        plan = ["--workload", "code", "--count", "1", "--repeats", "1", "--warmup", "0", "--output-tokens", "16"]
+        assert labkit(["bench", "--url", f"{url}/v1", "--json", "--out", str(tmp_path), *plan]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["engine"] == "unknown" and told["dialect"] == "OpenAI /v1/completions"
+    assert told["tpot_s"]["median"] > 0 and told["accept_length"] is None and "accept length" in told["not_reported"]
+    assert any("who is serving is not established" in w for w in told["warnings"])
+
+
+@contextmanager
+def only_v1(backend: str):
+    """A gateway that passes on /v1 alone, and takes what names the engine out of /v1/models. -> its address"""
+    import http.client
+    import threading
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    class Gateway(BaseHTTPRequestHandler):
+        def do_GET(self, body=None):
+            if not self.path.startswith("/v1/"):
+                return self.send_error(404)
+            far = http.client.HTTPConnection(backend.removeprefix("http://"), timeout=240)
+            far.request(self.command, self.path, body, {"Content-Type": "application/json"})
+            answer = far.getresponse()
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.getheader("Content-Type", "text/plain"))
+            self.end_headers()
+            if self.path == "/v1/models":
+                cards = json.loads(answer.read())["data"]
+                told = {"data": [{"id": c["id"], "object": "model"} for c in cards]}
+                self.wfile.write(json.dumps(told).encode())
+            else:
+                while piece := answer.read1(65536):
+                    self.wfile.write(piece)
+                    self.wfile.flush()
+            far.close()
+
+        def do_POST(self):
+            self.do_GET(self.rfile.read(int(self.headers["Content-Length"])))
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Gateway)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@real
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_the_walk_with_its_notebooks(capsys, tmp_path):
+    """One record of all arms in turns, read by the notebooks; drafts from the text and by a model are predicted too."""
+    import yaml
+
+    common = {"engine": SMALL | {"context_length": 1024}, "workload": "repetitive", "out_dir": str(tmp_path)}
+    common |= {"count": 1, "repeats": 1, "warmup": 0, "output_tokens": 24}
+    (tmp_path / "p.yaml").write_text(yaml.safe_dump({"common": common}))
+    assert labkit(["walk", "-f", str(tmp_path / "p.yaml"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    found = {a["arm"]: a for a in told["arms"]}
+    assert list(found) == ["baseline", "flash", "q8-cache", "ngram", "rejected", "itself"]
+    assert all(found[n]["predicted"] for n in ("baseline", "q8-cache", "ngram", "itself"))
+    assert found["rejected"]["accept_length"]["median"] == 1 and found["itself"]["accept_length"]["median"] > 2
+    assert {n["status"] for n in told["notebooks"]} == {"ok"}
 
 
 @real

@@ -108,6 +108,20 @@ def test_vllm(documents, drafts):
             },
             "lmstudio",
         ),
+        (
+            {
+                "/v1/models": models("organization_owner"),
+                "/api/v1/models": {"models": [{"key": "m", "publisher": "p", "loaded_instances": [{"id": "m"}]}]},
+            },
+            "lmstudio",
+        ),
+        (
+            {
+                "/v1/models": models("org", status={"value": "unloaded"}),
+                "/openapi.json": {"paths": {"/load_model": {}, "/reset": {}, "/v1/responses": {}}},
+            },
+            "transformers",
+        ),
         ({"/v1/models": models("somebody")}, "unknown"),
         ({"/v1/models": models("vllm")}, "unknown"),  # one sign alone establishes nobody
         ({"/v1/models": models("llamacpp")}, "unknown"),
@@ -127,6 +141,51 @@ def test_of_several_models_one_is_named():
         assert survey.look(url, model="large").info["served_model_name"] == "large"
         with pytest.raises(BadInput, match="medium"):
             survey.look(url, model="medium")
+
+
+def test_transformers_serves_what_it_does_not_list():
+    """A fresh one lists nothing, and loads what it is asked for."""
+    paths = {"/openapi.json": {"paths": {"/load_model": {}, "/reset": {}, "/v1/responses": {}}}}
+    with serving(paths | {"/v1/models": {"object": "list", "data": []}}) as url:
+        assert survey.look(url, model="/models/mine").info["served_model_name"] == "/models/mine"
+        with pytest.raises(BadInput, match="model.*loaded"):
+            survey.look(url)
+    with serving(paths | {"/v1/models": models("org", "org/other", status={"value": "loaded"})}) as url:
+        assert survey.look(url, model="org/mine").identity.engine == "transformers"
+
+
+def test_a_server_without_a_list_is_measured_by_the_models_name():
+    with serving({"/v1/chat/completions": {}}) as url:
+        found = survey.look(url, model="m")
+        assert not found.identity.known and found.dialect.path == "/v1/chat/completions"
+        with pytest.raises(Unreachable, match="/v1/models HTTP 404"):
+            survey.look(url)
+
+
+def test_a_redirect_names_the_address_to_give(redirecting):
+    with pytest.raises(Unreachable, match="redirects to https://elsewhere.example/.*give the address"):
+        survey.look(redirecting)
+
+
+@pytest.fixture
+def redirecting():
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(308)
+            self.send_header("Location", "https://elsewhere.example" + self.path)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        do_POST = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
 
 
 def test_a_server_that_cannot_be_measured_says_what_was_found_and_what_is_needed(capsys):

@@ -1,5 +1,7 @@
 """The streaming client against bytes as servers really cut them."""
 
+import json
+import shutil
 import threading
 import time
 
@@ -7,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from labkit.errors import BadInput
+from labkit.engines import dialects, http
+from labkit.errors import BadInput, LabError
 from labkit.measure import client
 
 
@@ -151,3 +154,162 @@ def test_get_json_and_flush(server):
     assert client.flush(server.url) == 302 and time.monotonic() - began < client.FLUSH_WAIT_S  # waiting changes nothing
     server.flush_status = 400
     assert client.flush(server.url) == 400
+
+
+OPENAI = dialects.openai("m", chat=True)
+
+
+def delta(finish=None, **said) -> bytes:
+    choice = {"index": 0, "delta": said, "finish_reason": finish}
+    return b"data: " + json.dumps({"object": "chat.completion.chunk", "choices": [choice]}).encode() + b"\n\n"
+
+
+def usage(n: int, **more) -> bytes:
+    told = {"prompt_tokens": 5, "completion_tokens": n, "total_tokens": 5 + n} | more
+    return b"data: " + json.dumps({"choices": [], "usage": told}).encode() + b"\n\n"
+
+
+WORDS = [delta(content=f"w{i} ") for i in range(8)]
+NO_USAGE = b'data: {"choices": [{"index": 0, "delta": {"content": "w "}, "finish_reason": null}], "usage": null}\n\n'
+DONE = b"data: [DONE]\n\n"
+# What servers send that nobody here wrote: (events, tokens in the answer, text)
+SOUND = {
+    "a role alone first": ([delta(role="assistant", content=""), *WORDS, delta("length"), usage(8), DONE], 8),
+    "a role and null": ([delta(role="assistant", content=None), *WORDS, delta("length"), usage(8), DONE], 8),
+    "no choices first": (
+        [b'data: {"choices": [], "prompt_filter_results": []}\n\n', *WORDS, delta("stop"), usage(8)],
+        8,
+    ),
+    "usage null until the end": ([*[NO_USAGE] * 8, delta("length"), usage(8), DONE], 8),
+    "error null in each": (
+        [w.replace(b'{"object"', b'{"error": null, "object"') for w in WORDS] + [delta("stop"), usage(8)],
+        8,
+    ),
+    "no [DONE]": ([*WORDS, delta("length"), usage(8)], 8),
+    "no finish reason, but [DONE]": ([*WORDS, usage(8), DONE], 8),
+    "usage in the last chunk of choices": (
+        [*WORDS, delta("length")[:-3] + b', "usage": {"prompt_tokens": 5, "completion_tokens": 8}}\n\n', DONE],
+        8,
+    ),
+    "comments to keep it alive": (
+        [b": ping\n\n", *[e for w in WORDS for e in (w, b":\n\n")], delta("stop"), usage(8), DONE],
+        8,
+    ),
+    "CR LF": ([e.replace(b"\n\n", b"\r\n\r\n") for e in (*WORDS, delta("length"), usage(8), DONE)], 8),
+    "reasoning first": (
+        [delta(reasoning_content="w0 "), delta(reasoning="w1 "), *WORDS[2:], delta("stop"), usage(8), DONE],
+        8,
+    ),
+    "an end token without text": ([*WORDS * 4, delta("stop"), usage(33), DONE], 33),
+    "a null choice": ([b'data: {"choices": [null], "usage": null}\n\n', *WORDS, delta("stop"), usage(8), DONE], 8),
+    "a null delta": ([b'data: {"choices": [{"delta": null}]}\n\n', *WORDS, delta("stop"), usage(8), DONE], 8),
+}
+
+
+@pytest.mark.parametrize("kind", SOUND)
+@pytest.mark.parametrize("cut", [1, 7, 10_000])
+def test_streams_of_servers_that_nobody_here_wrote(server, wire, kind, cut):
+    """Any framing, cut anywhere: the same tokens and text."""
+    events, n = SOUND[kind]
+    body = b"".join(events).replace(b"w3", "w\u00e93".encode())
+    server.script = [wire.head, *(wire.chunk(body[i : i + cut]) for i in range(0, len(body), cut)), wire.end]
+    r = client.generate(server.url, text="x", sampling={"max_new_tokens": 64}, dialect=OPENAI)
+    assert (r.output_tokens, r.first_tokens, r.prompt_tokens) == (n, 1, 5)
+    assert r.decode_tokens == n - 1 and len(r.chunk_times) == len(r.text.split()) in (n, n - 1)
+    if kind != "usage null until the end":
+        assert "w\u00e93" in r.text
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        (
+            lambda w: [w.stream(*WORDS, b'data: {"error": {"message": "out of memory", "code": 500}}\n\n')],
+            "out of memory",
+        ),
+        (lambda w: [w.stream(*WORDS, b"event: error\ndata: out of memory\n\n")], "out of memory"),
+        (
+            lambda w: [w.head, w.chunk(b"".join(WORDS)), w.chunk(b'error: {"message": "out of memory"}\n\n'), w.end],
+            "out of memory",
+        ),
+        (lambda w: [w.head, *map(w.chunk, WORDS), w.end], "broke off"),
+        (lambda w: [w.plain(b"slow down", 429)], "HTTP 429: slow down"),
+        (
+            lambda w: [b"HTTP/1.1 308 X\r\nLocation: https://elsewhere/v1\r\nContent-Length: 0\r\n\r\n"],
+            "redirects to https://elsewhere/v1: give the address",
+        ),
+        (
+            lambda w: [b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n\x1f\x8b"],
+            "compressed answer .gzip., unasked for",
+        ),
+    ],
+)
+def test_failures_of_such_servers_keep_their_cause(server, wire, script, says):
+    server.script = script(wire)
+    with pytest.raises(client.RequestError, match=says):
+        client.generate(server.url, text="x", sampling={"max_new_tokens": 64}, dialect=OPENAI, timeout_s=60)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_server_that_says_when_is_asked_again_then(server, wire, status):
+    """The time is that of the request that was taken up."""
+    turns = [b"HTTP/1.1 %d X\r\nRetry-After: 1\r\nContent-Length: 4\r\n\r\nbusy" % status]
+
+    def answer():
+        server.script[1:] = [] if turns else [wire.stream(wire.event(1), wire.event(2, finish="length"))]
+        if turns:
+            server.script.append(turns.pop())
+
+    server.script = [answer]
+    began = time.monotonic()
+    r = client.generate(server.url, text="x")
+    assert r.output_tokens == 2 and time.monotonic() - began >= 1 > r.latency_s
+    assert len(server.asked()) == 2
+
+
+def test_it_is_not_waited_for_longer_than_the_limit(server):
+    server.script = [b"HTTP/1.1 429 X\r\nRetry-After: 3600\r\nContent-Length: 0\r\n\r\n"]
+    with pytest.raises(client.RequestError, match="HTTP 429"):
+        client.generate(server.url, text="x")
+
+
+@pytest.fixture(scope="module")
+def own_authority(tmp_path_factory):
+    """(url of a server over TLS, file of the certificate that it is signed with): an authority that nobody knows."""
+    import ssl
+    import subprocess
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+    folder = tmp_path_factory.mktemp("tls")
+    made = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    command = [*made.split(), "-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_):
+            pass
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
+    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    listening.socket = context.wrap_socket(listening.socket, server_side=True)
+    threading.Thread(target=listening.serve_forever, daemon=True).start()
+    yield f"https://localhost:{listening.server_port}", folder / "cert.pem"
+    listening.shutdown()
+    listening.server_close()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")
+@pytest.mark.parametrize("ask", [client.get_json, http.get_json])
+def test_an_authority_of_ones_own_is_named_by_a_variable(own_authority, ask, monkeypatch):
+    url, certificate = own_authority
+    with pytest.raises(LabError, match="SSL_CERT_FILE"):
+        ask(url, "/v1/models")
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert ask(url, "/v1/models") == {}

@@ -89,6 +89,15 @@ def test_block_sizes_are_those_of_the_gguf_package():
             assert TYPES[kind.value][:3] == (kind.name, block, size)
 
 
+def test_every_type_of_the_server_that_pip_brings_is_known():
+    """Each release may bring a new one: a file that has it would be refused."""
+    theirs = pytest.importorskip("xllamacpp").ggml_type.__members__
+    known = {number: name for number, (name, *_) in TYPES.items()}
+    named = {int(t.value): n.removeprefix("GGML_TYPE_") for n, t in theirs.items() if not n.endswith("COUNT")}
+    assert {n: named[n] for n in named if n in known} == {n: known[n] for n in named if n in known}
+    assert not named.keys() - known.keys(), [named[n] for n in named.keys() - known.keys()]
+
+
 def test_the_reader_agrees_with_the_gguf_package(tmp_path):
     gguf = pytest.importorskip("gguf")
     path = gguf_file.write(tmp_path / "m.gguf", META, TENSORS)

@@ -2,12 +2,14 @@
 
 import gguf_file
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from labkit.catalog.config import read_config
 from labkit.errors import BadInput
 from labkit.roofline.account import per_tensor
 from labkit.roofline.architectures import shape_of
-from labkit.roofline.gguf import read_gguf
+from labkit.roofline.gguf import TYPES, read_gguf
 from labkit.roofline.predictions import batch_axis, context_crossover
 from labkit.roofline.quantization import recipe_of
 from labkit.roofline.simple import simple
@@ -75,6 +77,55 @@ def test_the_same_questions_can_be_asked_of_it(model):
     assert per_tensor(model, context=0, head="bf16").group("head").total_bytes == D * V * 2
     assert recipe_of(model).with_formats(experts="bf16").experts.name == "bf16"
     assert len(batch_axis(model, [1, 8], context=10, bandwidth=1e11)) == 2
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_any_mixture_of_types_is_counted_by_tensor(tmp_path, data):
+    """Quantisers choose a type for each tensor. All bytes are the file's; a step reads them all, but the experts that
+    its tokens do not choose, and of an embedding with a head of its own only their rows; c follows from that alone."""
+    kinds = [n for n, block, *_ in TYPES.values() if 256 % block == 0]
+    vectors = st.sampled_from([n for n, block, *_ in TYPES.values() if block == 1])  # ggml quantises no vector
+    kind = st.lists(st.sampled_from(kinds), min_size=2, max_size=4)
+    few, tied = data.draw(kind), data.draw(st.booleans())
+    listed = {
+        name: (few[i % len(few)] if len(shape) > 1 else data.draw(vectors), shape)
+        for i, (name, (_, shape)) in enumerate(tensors(tied=tied).items())
+    }
+    meta = MOE | {"qwen3moe.expert_used_count": data.draw(st.integers(1, EXPERTS))}
+    file = gguf_file.write(tmp_path / f"{data.draw(st.uuids())}.gguf", meta, listed)
+    model, sizes = read_config(file), {t.name: t.bytes for t in read_gguf(file).tensors}
+    assert checkpoint_bytes(model) == sum(sizes.values())
+    chosen = {m: EXPERTS * (1 - (1 - meta["qwen3moe.expert_used_count"] / EXPERTS) ** m) for m in (1, 4)}
+
+    def step(m):
+        out = 0.0
+        for name, size in sizes.items():
+            if "_exps" in name:
+                size *= chosen[m] / EXPERTS
+            elif name == "token_embd.weight" and "output.weight" in sizes:
+                size *= m / V
+            elif name == "token_embd.weight":
+                size *= 1 + m / V  # read as the head, and as rows
+            out += size
+        return out
+
+    plain, four = (per_tensor(model, context=0, tokens=m).total_bytes for m in (1, 4))
+    assert plain == pytest.approx(step(1), rel=1e-9)
+    assert four / plain == pytest.approx(step(4) / step(1), rel=1e-9)
+
+
+def test_a_file_in_parts_is_the_same_model(tmp_path, model):
+    """As llama.cpp splits it: metadata in the first part, and only counts in the others. Any part names the model."""
+    names = list(tensors())
+    for i, mine in enumerate((names[:1], names[1:20], names[20:]), 1):
+        meta = (MOE if i == 1 else {}) | {"split.no": i - 1, "split.count": 3, "split.tensors.count": len(names)}
+        gguf_file.write(tmp_path / f"s-{i:05d}-of-00003.gguf", meta, {n: tensors()[n] for n in mine})
+    whole = per_tensor(model, context=64, tokens=4)
+    for i in (1, 3):
+        parts = read_config(tmp_path / f"s-{i:05d}-of-00003.gguf")
+        assert checkpoint_bytes(parts) == checkpoint_bytes(model)
+        assert per_tensor(parts, context=64, tokens=4).total_bytes == whole.total_bytes
 
 
 def test_a_file_without_a_head_is_tied(tmp_path):

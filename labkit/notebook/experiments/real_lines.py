@@ -164,6 +164,8 @@ def _overlap(lab: "RealLoad", real: Gains, by_bytes: Evidence) -> list[str]:
     expected = dict(lab.expected_experts())
     most = max(expected, default=0)
     counted = lab.counted.get(REAL, {}).get(most)
+    if not expected:
+        return ["3. Experts that neighbouring tokens share: this model has none."]
     if counted is None:
         return ["3. Experts that neighbouring tokens share: not counted, because the engine does not report them."]
     with_them = gain.cost_by_bytes(real, model=lab.model, distinct=counted.value)

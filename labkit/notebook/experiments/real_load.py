@@ -23,6 +23,7 @@ from labkit.notebook.experiments import real_answers, real_lines, real_published
 from labkit.notebook.experiments.real_answers import GREEDY, QUESTIONS, REAL, SAMPLED, TIMING, label, on
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess, Setting
+from labkit.roofline.architectures import shape_of
 from labkit.roofline.speculation import expected_distinct_experts
 
 EXPERTS = "distinct experts"
@@ -46,6 +47,9 @@ class RealLoad(Experiment):
 
     name = "07_real_load"
     guess = Guess("How many times faster will decoding be with all changes on this load?", "times", 0.1, 20, 0.05, 1.0)
+    case = (
+        "The text describes the published changes and what they brought on two loads; the method is that of any ladder."
+    )
     settings = (WORKLOAD, COUNT, REPEATS, QUESTION_COUNT)
     own = ("questions",)
 
@@ -78,6 +82,10 @@ class RealLoad(Experiment):
         if self.subject == self.ladder[0]:
             raise BadInput("arm", self.subject.name, "an arm that changes another one")
         return list({a.name: a for a in (self.ladder[0], self.before(self.subject), self.subject)}.values())
+
+    def instead(self) -> list[str]:
+        out = super().instead()
+        return [*out, "Compared on both loads: " + ", ".join(a.name for a in self.ends) + "."] if out else out
 
     def loads(self) -> dict[str, dict]:
         """What each load changes in the parameters, by its name."""
@@ -232,9 +240,11 @@ class RealLoad(Experiment):
         )
 
     def _experts(self) -> go.Figure:
-        expected = self.expected_experts()
+        expected, title = self.expected_experts(), "Distinct experts per layer"
+        if self.shape_known and not expected:
+            return waiting(title, "This model has no routed experts.")
         if not expected or not self.counted:
-            return waiting("Distinct experts per layer", "Not counted: the engine does not report its experts.")
+            return waiting(title, "Not counted: the engine does not report its experts.")
         return draw.experts(expected, {label(load): found for load, found in self.counted.items()})
 
     def expected_experts(self) -> list[tuple[int, Evidence]]:
@@ -243,10 +253,10 @@ class RealLoad(Experiment):
 
         if not self.shape_known:
             return []
-        fields = catalog.load_config(self.model).fields
-        if "num_experts" not in fields:
+        shape = shape_of(catalog.load_config(self.model))
+        n, k = shape.experts, shape.top_k
+        if not n:
             return []
-        n, k = fields["num_experts"], fields["num_experts_per_tok"]
         inputs = (count(n, "expert", "experts"), count(k, "expert", "experts per token"))
         formula = "N (1 - (1 - k/N)^m)"
         return [
