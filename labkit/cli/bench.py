@@ -113,8 +113,9 @@ def lines(s: dict) -> list[str]:
     from labkit.measure.stats import text
 
     t, first, accept = s["tpot_s"], s["ttft_s"], s["accept_length"]
+    who = " ".join(filter(None, (s["engine"], s["version"])))
     out = [
-        f"{s['engine']} {s['version'] or ''}, {s['workload']}: {s['requests']} requests in {t['repeats']} repeats",
+        f"{who}, {s['workload']}: {s['requests']} requests in {t['repeats']} repeats",
         f"TPOT   {text(t, 1e3)} ms, spread between repeats {t['spread']:.1%}",
         f"TTFT   {text(first, 1e3)} ms",
         f"decode {s['decode_tok_s']:.1f} tok/s",

@@ -41,7 +41,7 @@ def get_text(url: str, path: str, api_key: str | None = None, timeout_s: float =
     return body.decode(errors="replace")
 
 
-def post_json(url: str, path: str, document: dict, api_key: str | None = None, timeout_s: float = 60.0) -> dict:
+def post_json(url: str, path: str, document: dict | list, api_key: str | None = None, timeout_s: float = 60.0) -> dict:
     """POST a JSON document, get one. Raises Unreachable with the reason."""
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {api_key}"} if api_key else {})
     status, body, _ = _get(url, path, headers, timeout_s, json.dumps(document).encode())

@@ -160,7 +160,8 @@ def _transformers(seen: _Documents, model: str | None) -> Found | None:
     status = [m["status"].get("value") for m in seen.models if isinstance(m.get("status"), dict)]
     if not {"loaded", "unloaded"}.issuperset(status) or len(status) != len(seen.models):
         return None
-    signs = ("/openapi.json has /load_model and /reset", "/v1/models says what is loaded")
+    listed = "says what is loaded" if status else "lists nothing yet"
+    signs = ("/openapi.json has /load_model and /reset", f"/v1/models {listed}")
     return _openai(seen, Identity("transformers", None, signs), model, unlisted=True)
 
 
@@ -201,14 +202,15 @@ _NO_ROUTE = (404, 405, 501)
 
 
 def _only_chat(seen: _Documents) -> bool:
-    """Whether there is /v1/chat/completions and no /v1/completions: an empty request is refused where there is a route
-    (so nothing is generated and no model loaded), and not found where there is none."""
+    """Whether there is /v1/chat/completions and no /v1/completions."""
     return not _there(seen, "/v1/completions") and _there(seen, "/v1/chat/completions")
 
 
 def _there(seen: _Documents, path: str) -> bool:
+    """Whether there is such a route: a list, which no server takes for a request, is refused where there is one and not
+    found where there is none. An empty object will not do: llama-cpp-python generates from it, without a limit."""
     try:
-        post_json(seen.url, path, {}, seen.api_key, ASK_S)
+        post_json(seen.url, path, [], seen.api_key, ASK_S)
     except Unreachable as e:
         return e.status not in _NO_ROUTE
     return True

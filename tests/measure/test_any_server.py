@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from labkit.cli import main as labkit
+from labkit.engines import survey
 
 TOKENS = 16
 
@@ -60,8 +61,11 @@ class Server(BaseHTTPRequestHandler):
         chat = self.path == "/v1/chat/completions"
         if not chat and (self.path != "/v1/completions" or self.kind == "chat-only"):
             return self._send({"error": {"message": "not found"}}, 404)
+        if asked == {}:
+            asked = {"model": "any"}
         if "model" not in asked:
             return self._send({"error": {"message": "model is required"}}, 400)
+        assert isinstance(asked, dict)
         type(self).asked.append((self.path, asked))
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
@@ -127,6 +131,14 @@ def test_bench(kind, tmp_path, capsys):
     assert ("fixed output length" in missing) != extras
     # What came from the prefix cache is told by vLLM alone; elsewhere it is a doubt, never an assumed 0.
     assert any("its cache" in w for w in told["warnings"]) == (kind != "vllm")
+
+
+@pytest.mark.parametrize("kind", ["unknown", "chat-only"])
+def test_looking_generates_nothing(kind):
+    """llama-cpp-python answers an empty request with a text of any length."""
+    with serving(kind) as (url, server):
+        survey.look(url)
+    assert not server.asked
 
 
 def test_a_server_of_chat_messages_alone_is_not_sent_token_ids(tmp_path, capsys):
