@@ -52,8 +52,9 @@ class RequestResult:
     first_tokens   tokens in the first event; decode_tokens: those after it; None where that cannot be told
     tpot_s         (latency - ttft) / decode_tokens: the first event may carry several tokens, and the time before it is
                    not decoding; None without a token after the first event
-    counts         output tokens by source: "ids" (length of output_ids), "server" (completion_tokens), "events"
-    output_tokens  the server's count, else the ids, else 0
+    counts         output tokens by source: "ids" (length of output_ids), "server" (completion_tokens), "events", and
+                   "limit" (the length asked for, where the server says no count, but that it stopped there)
+    output_tokens  the server's count, else the ids, else the limit, else 0
     chunk_times    arrival of every event with new tokens; chunk_tokens: tokens known at that moment, None if not told
     merged         tokens beyond one an event, where no event tells its count and they are few: a character of several
                    tokens, an end token without text; 0 elsewhere
@@ -174,8 +175,9 @@ class Answer:
         told = self.result.chunk_tokens
         return [(told[at], _parsed(event)) for at, event in self._held if at is not None]
 
-    def read(self, more: dict | None = None) -> RequestResult:
-        """All fields from what has come so far. more: fields of meta_info that the server tells elsewhere."""
+    def read(self, more: dict | None = None, limit: int | None = None) -> RequestResult:
+        """All fields from what has come so far. more: fields of meta_info that the server tells elsewhere; limit: the
+        number of tokens after which it was to stop."""
         r = self.result
         r.garbled = []
         documents = [(at, _parsed(event)) for at, event in self._held]
@@ -199,7 +201,7 @@ class Answer:
             if isinstance(found, dict):
                 meta |= {k: v for k, v in found.items() if v is not None}
         self._fill(meta | (more or {}))
-        self._count(meta, contents, mode)
+        self._count(meta, contents, mode, limit)
         return r
 
     def _fill(self, meta: dict) -> None:
@@ -226,7 +228,7 @@ class Answer:
             r.told_accept_length = float(told)
         r.unread = sorted(k for k in meta if k.startswith("spec") and k not in _KNOWN_SPEC)
 
-    def _count(self, meta: dict, contents: list[dict], mode: str) -> None:
+    def _count(self, meta: dict, contents: list[dict], mode: str, limit: int | None) -> None:
         """Output tokens by source, tokens of the first event, and what follows from them."""
         r = self.result
         server = self._whole(meta, "completion_tokens")
@@ -238,7 +240,9 @@ class Answer:
             r.counts["server"] = server
         if r.output_ids:
             r.counts["ids"] = len(r.output_ids)
-        r.output_tokens = server if server is not None else len(r.output_ids)
+        elif server is None and limit and r.finish_reason == "length" and r.chunk_times:
+            r.counts["limit"] = limit
+        r.output_tokens = server if server is not None else len(r.output_ids) or r.counts.get("limit", 0)
         if any(t is None for t in r.chunk_tokens):
             sizes = [len(_ids(d)) for d in contents] if len(contents) == len(r.chunk_tokens) else self._sizes
             if len(sizes) == len(r.chunk_tokens):

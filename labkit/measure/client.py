@@ -61,10 +61,11 @@ def generate(
                 exchange.came(now)
     except Stopped:
         raise Cancelled(_partial(answer)) from None
-    result = answer.read()
+    limit = (sampling or {}).get("max_new_tokens") if read is not None else None  # SGLang always tells its count
+    result = answer.read(limit=limit)
     if dialect.counters and result.output_tokens:
         after = dialect.counters.settled(url, api_key, before, result.output_tokens)
-        result = answer.read(dialect.counters.spent(before, after, result.output_tokens))
+        result = answer.read(dialect.counters.spent(before, after, result.output_tokens), limit)
     said = f": {brief(answer.stray)}" if answer.stray else ""
     if not result.chunk_times:
         raise RequestError(f"the server ended the stream without a token{said}", 200)

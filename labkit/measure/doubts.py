@@ -47,6 +47,7 @@ KINDS = {
     "unreadable fields": False,
     "bursts": False,
     "events merged": False,
+    "counted by the limit": False,
     "clocks disagree": False,
     "own count differs": False,
 }
@@ -112,8 +113,16 @@ def _tokens(r: RequestResult, asked: Asked) -> Iterable[Doubt]:
     server, ids, events = (r.counts.get(k) for k in ("server", "ids", "events"))
     n = r.output_tokens
     if server is None and ids is None:
-        yield Doubt("no token count", f"{events} events, and neither a token count nor ids: an event is not a token")
-        return
+        if "limit" not in r.counts:
+            yield Doubt(
+                "no token count",
+                f"{events} events, and neither a token count nor ids: an event is not a token (an answer that is cut at"
+                " its length would tell: ask for fewer output tokens)",
+            )
+            return
+        yield Doubt(
+            "counted by the limit", f"the server sends no token count, but says that it stopped at the limit of {n}"
+        )
     if server is not None and ids is not None and server != ids:
         yield Doubt("counts disagree", f"the server counts {server} tokens and sent {ids} ids")
     elif r.chunk_tokens and None not in r.chunk_tokens and r.chunk_tokens[-1] != n:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from labkit.engines import dialects, http
 from labkit.errors import BadInput, LabError
-from labkit.measure import client
+from labkit.measure import client, doubts
 
 
 def test_tokens_come_from_completion_tokens_never_from_chunks(server, wire):
@@ -248,6 +248,19 @@ def test_failures_of_such_servers_keep_their_cause(server, wire, script, says):
     server.script = script(wire)
     with pytest.raises(client.RequestError, match=says):
         client.generate(server.url, text="x", sampling={"max_new_tokens": 64}, dialect=OPENAI, timeout_s=60)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 20])
+def test_a_server_that_sends_no_count_but_stops_at_the_limit(server, wire, lost):
+    """llama-cpp-python's streams have no usage. Events that carry two tokens are few, or there is no time per token."""
+    server.script = [wire.stream(*(WORDS * 5)[lost:], delta("length"))]
+    r = client.generate(server.url, text="x", sampling={"max_new_tokens": 40}, dialect=OPENAI)
+    assert r.counts == {"events": 40 - lost, "limit": 40} and r.output_tokens == 40 and r.merged == (lost == 1)
+    found = {d.kind for d in doubts.of(r, doubts.Asked(40))}
+    assert "counted by the limit" in found and ("first event unknown" in found) == (r.tpot_s is None) == (lost == 20)
+    server.script = [wire.stream(*WORDS, delta("stop"))]
+    r = client.generate(server.url, text="x", sampling={"max_new_tokens": 40}, dialect=OPENAI)
+    assert r.output_tokens == 0 and "no token count" in {d.kind for d in doubts.of(r, doubts.Asked(40))}
 
 
 @pytest.mark.parametrize("status", [429, 503])
