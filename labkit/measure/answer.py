@@ -175,6 +175,20 @@ class Answer:
         told = self.result.chunk_tokens
         return [(told[at], _parsed(event)) for at, event in self._held if at is not None]
 
+    def so_far(self, limit: int) -> str:
+        """The last `limit` characters of the text that has come by now; "" until it is clear how the server streams.
+        For another thread: the one that takes events does nothing for it."""
+        mode, held = self._mode, list(self._held)
+        if mode == "cumulative":
+            texts = (_text(_parsed(event)) for at, event in reversed(held) if at is not None)
+            return next((t for t in texts if t), "")[-limit:]
+        text = ""
+        for at, event in reversed(held) if mode == "incremental" else ():
+            if len(text) >= limit:
+                break
+            text = (_text(_parsed(event)) if at is not None else "") + text
+        return text[-limit:]
+
     def read(self, more: dict | None = None, limit: int | None = None) -> RequestResult:
         """All fields from what has come so far. more: fields of meta_info that the server tells elsewhere; limit: the
         number of tokens after which it was to stop."""

@@ -33,15 +33,17 @@ def generate(
     timeout_s: float = 300.0,
     cancel: threading.Event | None = None,
     on_chunk: Callable[[float, int], None] | None = None,
+    on_answer: Callable[[Answer], None] | None = None,
     dialect: Dialect = SGLANG,
 ) -> RequestResult:
     """Stream one generation.
 
     `sampling` has SGLang's names; `dialect` puts it to the server and reads the stream. `on_chunk(seconds, tokens)`
-    runs after each event with new tokens: keep it cheap, it is inside the measurement. Setting `cancel` from another
-    thread closes the connection within 0.1 s and raises Cancelled. Raises RequestError (HTTP status, malformed stream,
-    silence longer than timeout_s, an error that the server sent), Unreachable where the server's counters are not to be
-    had, BadInput for a bad url or for giving both or neither of text and input_ids.
+    runs after each event with new tokens: keep it cheap, it is inside the measurement. `on_answer` is called once,
+    before the first event, with the answer that another thread may look at. Setting `cancel` from another thread closes
+    the connection within 0.1 s and raises Cancelled. Raises RequestError (HTTP status, malformed stream, silence longer
+    than timeout_s, an error that the server sent), Unreachable where the server's counters are not to be had, BadInput
+    for a bad url or for giving both or neither of text and input_ids.
     """
     if (input_ids is None) == (text is None):
         raise BadInput("prompt", None, "exactly one of text and input_ids")
@@ -52,6 +54,8 @@ def generate(
     try:
         with _accepted(url, dialect.path, json.dumps(body).encode(), api_key, timeout_s, cancel) as exchange:
             answer = Answer(exchange.sent, on_chunk)
+            if on_answer is not None:
+                on_answer(answer)
             for now, name, data in sse.events(exchange.pieces()):
                 if data == b"[DONE]":
                     done = read is not None  # SGLang ends a broken stream so too

@@ -1,5 +1,6 @@
 """Sessions that can be compared: warm-up, flush checks, the same prompts for every arm, rows kept at once."""
 
+import functools
 import hashlib
 import time
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Protocol
 from labkit.engines.dialects import SGLANG, Dialect
 from labkit.errors import BadInput
 from labkit.measure import client, doubts
-from labkit.measure.answer import number
+from labkit.measure.answer import Answer, number
 from labkit.workloads import Prompt, answers
 
 WARMUP_TOKENS = 32
@@ -92,13 +93,15 @@ def interleave(
     timeout_s: float = 300.0,
     first_repeat: int = 0,
     on_chunk: Callable[[float, int], None] | None = None,
+    watch: Callable[[str, Answer], None] | None = None,
     done: Container[tuple[str, int, int]] = (),
     stamp: Mapping[str, object] = MappingProxyType({}),
 ) -> Iterator[dict]:
     """Measure several running servers with the same prompts, arms alternating request by request (A B, then B A).
 
     Drift of the machine then hits every arm alike. Same rows and rules as `measure`. Raises BadInput for unequal names.
-    done: (arm, repeat, index) of requests that are not asked again; stamp: further columns of every row.
+    done: (arm, repeat, index) of requests that are not asked again; stamp: further columns of every row; watch: told of
+    each measured answer before its first event, with its arm's name, so that another thread can look at it.
     """
     if not prompts:
         raise BadInput("prompts", 0, "at least one prompt")
@@ -124,7 +127,14 @@ def interleave(
                 if (arm.name, repeat, index) in done:
                     continue
                 row = sample(
-                    arm, prompt, repeat=repeat, index=index, cancel=cancel, timeout_s=timeout_s, on_chunk=on_chunk
+                    arm,
+                    prompt,
+                    repeat=repeat,
+                    index=index,
+                    cancel=cancel,
+                    timeout_s=timeout_s,
+                    on_chunk=on_chunk,
+                    watch=watch,
                 )
                 row |= stamp
                 _keep(writer, row)
@@ -143,6 +153,7 @@ def sample(
     cancel: Event | None = None,
     timeout_s: float = 300.0,
     on_chunk: Callable[[float, int], None] | None = None,
+    watch: Callable[[str, Answer], None] | None = None,
 ) -> dict:
     """One request as one row, never an exception: flush (200 required), generate, every doubt about the answer.
 
@@ -186,6 +197,7 @@ def sample(
                 timeout_s=timeout_s,
                 cancel=cancel,
                 on_chunk=on_chunk,
+                on_answer=None if watch is None else functools.partial(watch, arm.name),
                 dialect=arm.dialect,
             )
             own = arm.count_tokens(result.text) if arm.count_tokens is not None and result.text else None

@@ -33,6 +33,10 @@ STYLE = (
     ".jp-OutputArea-child [data-mime-type='application/vnd.jupyter.widget-view+json']:not(:has(*)){display:none}"
     ".labkit-badge{border-radius:8px;padding:1px 8px;font-size:12px;color:#fff;background:#1a7f37}"
     ".labkit-badge.labkit-noisy{background:#bc4c00}"
+    # The end of the text shows, in a box that does not grow with it.
+    ".labkit-writing{height:4.2em;overflow:hidden;display:flex;flex-direction:column;justify-content:flex-end;"
+    "font-size:12px;line-height:1.4;border-left:2px solid var(--jp-border-color1,#ccc);padding-left:8px;"
+    "overflow-wrap:anywhere}"
     # Whatever lies around the knobs must not clip them, or they cannot stay in view.
     ".jp-OutputArea-output:has(.labkit-run),.jp-OutputArea-child:has(.labkit-run),.jp-OutputArea:has(.labkit-run),"
     ".jp-Cell-outputWrapper:has(.labkit-run),.jp-Cell:has(.labkit-run),.labkit-run,.labkit-live,.labkit-desk"

@@ -366,3 +366,18 @@ def test_drafts_from_earlier_answers_are_told():
 )
 def test_drafts_without_memory_are_not_accused(rows):
     assert not any("earlier answers" in s for s in doubts.said(rows))
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+def test_the_text_so_far_is_there_while_it_streams_and_is_bounded(incremental):
+    events = stream([1] * 60, incremental=incremental)
+    answer, seen = Answer(0.0), []
+    for i, data in enumerate(events):
+        answer.take(0.1 + i * 0.01, None, data)
+        seen.append(answer.so_far(20))
+    whole = answer.read().text
+    assert seen[0] == "" and seen[-1] == whole[-20:] == answer.so_far(20)
+    told = [s for s in seen if s]
+    assert len(told) > 40 and all(len(s) <= 20 and s in whole for s in told)
+    assert [whole.index(s) for s in told] == sorted(whole.index(s) for s in told)
+    assert answer.so_far(10_000) == whole

@@ -1,12 +1,15 @@
-"""What a run does at this moment: tokens/s, acceptance, the engine's share of a core, how steady the passes are."""
+"""What a run does at this moment: tokens/s, acceptance, the engine's share of a core, how steady the passes are, and
+the text as it is written."""
 
+import html
 import threading
-import time
 from typing import TYPE_CHECKING
 
 import ipywidgets as W
 
 from labkit.measure import estimates
+from labkit.measure.answer import Answer
+from labkit.measure.wire import RequestError
 from labkit.notebook import render
 
 if TYPE_CHECKING:
@@ -14,31 +17,35 @@ if TYPE_CHECKING:
 
 EVERY_S = 0.5
 TEXT = 300  # characters of the newest answer that are shown
+EVENTS = 64  # of the stream, for its speed
 
 
 class Ticker:
-    """One line that moves while requests stream, and the newest answer's text."""
+    """A line that moves while requests stream, and a box with the end of the text that is being written.
+
+    A thread of its own looks at the answer twice a second; the one that measures does nothing for it.
+    """
 
     def __init__(self, panel: "Panel"):
         self.panel = panel
         self.line, self.text = W.HTML(), W.HTML()
         self.box = W.VBox([self.line, self.text])
-        self._seen: list[tuple[float, int]] = []  # (time, tokens) of the stream's events
+        self._now: tuple[str, Answer] | None = None
         self._row: dict | None = None
         self._stop = threading.Event()
 
-    def heard(self, _: float, tokens: int) -> None:
-        """An event of a stream: called between two of them, so it only notes."""
-        self._seen.append((time.monotonic(), tokens))
+    def watch(self, arm: str, answer: Answer) -> None:
+        """An answer is about to stream."""
+        self._now = (arm, answer)
 
     def row(self, row: dict | None) -> None:
         """A request has ended."""
         if row is not None:
-            self._row, self._seen = row, []
+            self._row = row
 
     def start(self) -> None:
         """Tick until `stop`."""
-        self._row, self._seen = None, []
+        self._row = self._now = None
         self._stop = threading.Event()
         threading.Thread(target=self._tick, args=(self._stop,), daemon=True).start()
 
@@ -67,11 +74,33 @@ class Ticker:
                 share = estimates.core_share(self._row)
                 if share is not None:
                     parts.append(f"core {share:.0%}")
-                told = " ".join((self._row.get("text") or "").split())
-                self.text.value = render.note(f"{self._row['arm']} wrote: {told[:TEXT]}") if told else ""
-            self.line.value = f"{render.note(' · '.join(filter(None, parts)))} {self.badge()}"
+            line, text = f"{render.note(' · '.join(filter(None, parts)))} {self.badge()}", self._writing()
+            if stop.is_set():
+                return
+            self.line.value, self.text.value = line, text or self.text.value
+
+    def _writing(self) -> str:
+        """The end of the text that streams now, escaped; "" before there is any."""
+        if self._now is None:
+            return ""
+        arm, answer = self._now
+        try:
+            text = answer.so_far(TEXT)
+        except RequestError:  # the stream is broken: the run says so
+            return ""
+        told = " ".join(text.split())
+        shown = f"<b>{html.escape(arm)}</b> {html.escape(told)}"
+        return f"<div class='labkit-writing'><span>{shown}</span></div>" if told else ""
 
     def _rate(self) -> str:
-        seen = self._seen[-64:]
-        spent = seen[-1][0] - seen[0][0] if len(seen) > 1 else 0
-        return f"{sum(n for _, n in seen[1:]) / spent:.0f} tok/s" if spent > 0 else ""
+        if self._now is None:
+            return ""
+        r = self._now[1].result
+        tokens = list(r.chunk_tokens)  # the shorter one: an event's time is noted first
+        times, tokens = r.chunk_times[: len(tokens)][-EVENTS:], tokens[-EVENTS:]
+        if len(tokens) < 2:
+            return ""
+        if tokens[0] is None or tokens[-1] is None:  # a server that tells no count: an event a token
+            tokens = list(range(len(tokens)))
+        spent = times[-1] - times[0]
+        return f"{(tokens[-1] - tokens[0]) / spent:.0f} tok/s" if spent > 0 else ""
