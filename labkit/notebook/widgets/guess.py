@@ -10,6 +10,7 @@ from labkit.errors import LabError
 from labkit.notebook import render
 from labkit.notebook.gate import OPEN
 from labkit.notebook.widgets import controls
+from labkit.notebook.widgets.action import Action
 
 if TYPE_CHECKING:
     from labkit.notebook.panel import Panel
@@ -24,10 +25,11 @@ class Guess:
         self.number = W.FloatText(description="your guess", layout=W.Layout(width="220px"))
         self.state = W.HTML()
         tip = "Go on without a guess; none is scored then."
-        self.commit_button = controls.button("Commit guess", "check", "Fix the guess; predictions then appear.")
+        self.commit_button = Action("Commit guess", "check", "Fix the guess; predictions then appear.")
         self.skip_button = controls.button("Skip", "forward", tip)
         beside_run = controls.button("Skip the guess", "forward", tip)
         self.row = W.HBox([W.HTML(render.note(OPEN)), beside_run])
+        self.commit_button.carry([self.number])
         self.commit_button.on_click(lambda _: self.commit())
         for button in (self.skip_button, beside_run):
             button.on_click(lambda _: self.skip())
