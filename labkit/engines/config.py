@@ -20,7 +20,8 @@ _NOT_MEASURED = ("host", "port", "api_key_env", "command_prefix")
 
 def _url(value: str) -> str:
     if not re.fullmatch(r"https?://[^\s/@?#]+(/[\w.~-]+)*/?", value):
-        raise refuse("http://HOST:PORT or https://HOST[:PORT], without user, password or query")
+        shown = {"value": "(not shown)"} if "@" in value else {}  # a password may stand before it
+        raise refuse("http://HOST:PORT or https://HOST[:PORT], without user, password or query", **shown)
     return value.rstrip("/").removesuffix("/v1")  # a base address for OpenAI's clients ends so
 
 

@@ -17,6 +17,7 @@ from labkit.notebook import render
 from labkit.notebook.widgets import controls
 
 DEFAULT = "(engine's default)"
+ATTACH = "attach"
 PROMPTS = "prompts"  # folder below out_dir
 
 
@@ -35,23 +36,36 @@ class Knobs:
     def show(self, engine: EngineConfig) -> None:
         """Controls for this engine, at its present settings."""
         self.engine = engine
-        tip = "Another engine has other fields; its arms are its own ladder."
-        self.kind = controls.menu("engine", list(ENGINES), engine.engine, tip, "316px")
-        self.kind.observe(lambda c: self._guarded(lambda: self._other(c["new"])), "value")
-        offered = [o for o in options(engine.engine).values() if o.field.split(".")[0] not in self._taken]
-        self.fields = {o.field: _field(o, engine.value(o.field)) for o in offered if "." not in o.field}
-        lines = "\n".join(f"{k}={v}" for k, v in engine.env.items())
-        self.env = W.Textarea(value=lines, description="environment", placeholder="NAME=value, one a line", rows=2)
-        words = shlex.join(engine.extra_args)
-        self.extra = W.Text(value=words, description="extra arguments", placeholder="--flag value")
-        self.box.children = (self.kind, *self.fields.values(), self.env, self.extra, self.use, self.said)
+        given = engine.given()
+        self._show(
+            engine.engine, lambda name: given.get(name) if name in _reached(engine.engine) else engine.value(name)
+        )
 
-    def _other(self, engine: str) -> None:
-        self.show(EngineConfig.checked({"engine": engine}, "engine"))
+    def _show(self, kind: str, value: Callable[[str], object]) -> None:
+        """Controls for an engine of this kind. value: what its fields are set to, by name."""
+        tip = "Another engine has other fields; its arms are its own ladder."
+        self.kind = controls.menu("engine", list(ENGINES), kind, tip, "316px")
+        self.kind.observe(lambda c: self._other(c["new"]), "value")
+        offered = [o for o in options(kind).values() if o.field.split(".")[0] not in self._taken]
+        self.fields = {name: _text(name, tip, value(name)) for name, tip in _reached(kind).items()}
+        self.fields |= {o.field: _field(o, value(o.field)) for o in offered if "." not in o.field}
+        lines = "\n".join(f"{k}={v}" for k, v in (value("env") or {}).items())
+        self.env = W.Textarea(value=lines, description="environment", placeholder="NAME=value, one a line", rows=2)
+        words = shlex.join(value("extra_args") or ())
+        self.extra = W.Text(value=words, description="extra arguments", placeholder="--flag value")
+        started = [] if kind == ATTACH else [self.env, self.extra]
+        self.box.children = (self.kind, *self.fields.values(), *started, self.use, self.said)
+
+    def _other(self, kind: str) -> None:
+        """The fields of another engine, empty; of the one that is in use as they are."""
+        if kind == self.engine.engine:
+            self.show(self.engine)
+        else:
+            self._show(kind, _unset)
 
     def section(self) -> dict:
         """The engine section that the controls describe. Raises BadInput for a line of the environment without =."""
-        before = self.engine.given()
+        before = self.engine.given() if self.kind.value == self.engine.engine else {}
         out = {k: v for k, v in before.items() if k not in (*self.fields, "env", "extra_args")}
         out["engine"] = self.kind.value
         out |= {name: value for name, box in self.fields.items() if (value := _read(box)) is not None}
@@ -69,8 +83,15 @@ class Knobs:
 
     def _used(self) -> None:
         section = self.section()
+        config = EngineConfig.checked(section, "engine")
         self._apply(section)
+        self.engine = config
         self.said.value = render.note("In use from the next Run on: " + json.dumps(section))
+
+
+def _unset(name: str) -> object:
+    """A field as no one has set it."""
+    return None if name == "model" else EngineConfig.model_fields[name].get_default(call_default_factory=True)
 
 
 def _field(option: Option, value: object) -> W.Widget:
@@ -79,10 +100,24 @@ def _field(option: Option, value: object) -> W.Widget:
         choices = list(option.choices) or ["true", "false"]
         now = "true" if value is True else value
         return controls.menu(option.field, [DEFAULT, *choices], now if now in choices else DEFAULT, tip, "316px")
-    shown = "" if value is None or value == () else str(value)
-    return W.Text(
-        value=shown, description=option.field, placeholder=DEFAULT, tooltip=tip, style={"description_width": "122px"}
-    )
+    return _text(option.field, tip, value)
+
+
+def _text(name: str, tip: str, value: object) -> W.Widget:
+    shown, style = "" if value is None or value == () else str(value), {"description_width": "122px"}
+    return W.Text(value=shown, description=name, placeholder=DEFAULT, tooltip=tip, style=style)
+
+
+def _reached(kind: str) -> dict[str, str]:
+    """Fields without an option of their own that say what an engine runs and how it is reached, each with its tip."""
+    also = {"model": "The model: a folder, a file, or a name that the engine knows."}
+    if kind == ATTACH:
+        also = {
+            "url": "Address of a server that already runs, such as http://127.0.0.1:30000.",
+            "api_key_env": "Name of the environment variable that holds its key; the key itself is not recorded.",
+            "model": "Which of its models, where it has several; or where its config.json is, for the bytes.",
+        }
+    return {name: tip for name, tip in also.items() if name not in options(kind)}
 
 
 def _read(box: W.Widget) -> object:
