@@ -279,7 +279,10 @@ def ladder(arms: Sequence[Named], *, title: str = "The ladder: ms per token, arm
     return figure
 
 
-def waiting(title: str, *, why: str = "Nothing measured yet: press Run.") -> go.Figure:
+NOT_YET = "Nothing measured yet: press Run."
+
+
+def waiting(title: str, *, why: str = NOT_YET) -> go.Figure:
     """The place of a figure before there is anything to draw; says so instead of showing an empty frame."""
     figure = new(title, alt=why, height=150)
     figure.add_annotation(text=why, x=0.5, y=0.5, xref="paper", yref="paper", showarrow=False, font_size=14)

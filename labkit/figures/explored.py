@@ -6,7 +6,7 @@ import plotly.graph_objects as go
 
 from labkit.figures.theme import INK, VERMILION, new, series
 
-AXES = ("steps", "topk", "verified", "load", "a", "c", "S")
+AXES = ("steps", "topk", "verified", "context", "load", "a", "c", "S")
 
 
 def plane(rows: Sequence[Mapping[str, object]], *, title: str = "All settings: yield a over cost c") -> go.Figure:

@@ -1,14 +1,17 @@
 """What has been measured before: results shown again, rows of earlier runs, a finished record in place of measuring."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from labkit.measure import estimates
 from labkit.measure.plan import Block, comparisons, in_turns, shared
 from labkit.measure.pool import Pool, together
 from labkit.measure.results import Arm, Result, results_of
 from labkit.records import Run, Store
+
+NONE: Mapping = MappingProxyType({})
 
 
 @dataclass
@@ -66,11 +69,11 @@ class Memory:
         kept = self.store.get(arm.config, arm.load, self.versions.get(arm.config.engine)) if self.store else None
         return kept.rows if kept else []
 
-    def _shared_rows(self, arms: Sequence[Arm]) -> dict[str, list[dict]]:
-        """By arm name: the rows of passes that all arms of a comparison have in full."""
+    def _shared_rows(self, arms: Sequence[Arm], fresh: Mapping[str, Sequence[dict]] = NONE) -> dict[str, list[dict]]:
+        """By arm name: the rows of passes that all arms of a comparison have in full. fresh: rows not kept yet."""
         out: dict[str, dict[tuple, dict]] = {a.name: {} for a in arms}
         for group in comparisons(arms):
-            mine = {a.name: self._rows(a) for a in group}
+            mine = {a.name: _once([*self._rows(a), *fresh.get(a.name, ())]) for a in group}
             passes = shared(mine, group[0].params.count)
             for name, rows in mine.items():
                 for row in rows:
@@ -90,6 +93,14 @@ class Memory:
             if repeats > 0:
                 taken = [r["repeat"] for rows in mine.values() for r in rows]
                 blocks.append(Block(list(group), repeats, 1 + max(taken, default=-1)))
-        if all(together([a.config for a in b.arms]) for b in blocks):
-            return blocks
-        return in_turns(blocks)
+        return turned(blocks)
+
+
+def _once(rows: Sequence[dict]) -> list[dict]:
+    """Each request once: rows of a run under way may be kept already."""
+    return list({(*estimates.pass_of(r), r["index"]): r for r in rows}.values())
+
+
+def turned(blocks: list[Block]) -> list[Block]:
+    """As they are where their engines may run side by side; else one engine at a time, there and back."""
+    return blocks if all(together([a.config for a in b.arms]) for b in blocks) else in_turns(blocks)

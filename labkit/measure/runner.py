@@ -17,6 +17,7 @@ from labkit.engines.http import Unreachable
 from labkit.engines.ladder import FAULT
 from labkit.errors import LabError
 from labkit.measure import estimates, session
+from labkit.measure.answer import Answer
 from labkit.measure.forecast import Forecast
 from labkit.measure.plan import Block
 from labkit.measure.pool import NotStarted, Running, describe
@@ -61,7 +62,7 @@ class Runner(Memory):
     strict: bool = False
     noticed: dict[str, list[str]] = field(default_factory=dict)
     fresh: dict[str, list[dict]] = field(default_factory=dict)
-    on_chunk: Callable[[float, int], None] | None = None  # told of each event of a stream, between two of them
+    watch: Callable[[str, Answer], None] | None = None  # told of each answer before it streams (session.interleave)
     _new: list[tuple[Arm, str]] = field(default_factory=list)
 
     # --- what is to be done ----------------------------------------------------------------------------------------
@@ -155,7 +156,7 @@ class Runner(Memory):
                 first_repeat=block.first,
                 done=frozenset(done),
                 stamp=stamp,
-                on_chunk=self.on_chunk,
+                watch=self.watch,
             ):
                 self._alive(row, block.arms, engines)
                 if row["repeat"] < 0:
@@ -255,6 +256,21 @@ class Runner(Memory):
             rows = [r for r in fresh[arm.name] if r["status"] == "ok"]
             if rows:
                 self.store.add(arm.config, arm.load, self.versions[arm.config.engine], rows)
+
+    def beside(self, base: Arm, arm: Arm) -> tuple[Result, Result] | None:
+        """A reference and an arm, from the whole passes that they share in whatever comparison, those of the run under
+        way among them; None before the first."""
+        fresh = {}
+        for a in (base, arm):
+            now = self.results.get(a.name)
+            if now is not None and now.arm.setting == a.setting:
+                fresh[a.name] = [r for r in self.fresh.get(a.name, ()) if r["status"] == "ok"]
+        rows = self._shared_rows([base, arm], fresh)
+        if not rows[arm.name]:
+            return None
+        earlier = rows[arm.name][-1] not in fresh.get(arm.name, ())
+        found = [self._result(a, rows[a.name], earlier=earlier) for a in (base, arm)]
+        return found[0], found[1]
 
     def summary(self) -> dict[str, dict]:
         """The rows of the last run by arm, as its record has them (estimates.summarise)."""

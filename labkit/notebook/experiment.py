@@ -44,7 +44,11 @@ WORKLOAD = Setting(
 OUTPUT = Setting("output_tokens", "output tokens", "int", "Tokens that each request generates.", 16, 1024, 16)
 COUNT = Setting("count", "prompts", "int", "Distinct prompts; every arm and every repeat uses the same ones.", 1, 32)
 REPEATS = Setting("repeats", "repeats", "int", "Passes over the prompts; fewer than 3 give no valid interval.", 1, 20)
+CONTEXT = Setting("prompt_tokens", "context", "int", "Tokens of the prompt.", 16, 262144)
 LOAD_SETTINGS = (WORKLOAD, OUTPUT, COUNT, REPEATS)
+
+
+NOTHING: Line = ("nothing measured yet", "", "press Run")  # a table before there is a result
 
 
 class Experiment:
@@ -153,6 +157,15 @@ class Experiment:
     def sweep(self) -> list[Arm]:
         """What Sweep measures: the whole curve. Empty where there is no sweep."""
         return []
+
+    def axes(self) -> tuple[Setting, ...]:
+        """Settings of which a grid may vary any two; empty where a notebook has no grid."""
+        return ()
+
+    def point(self, values: Mapping[str, object]) -> tuple[Arm, Arm]:
+        """The reference and the arm at these values of axes, all else as the sliders have it. Raises BadInput where the
+        engine would refuse or rewrite them."""
+        raise TypeError(f"{type(self).__name__} has no grid")
 
     def order(self, blocks: list[Block]) -> list[Block]:
         """The blocks of a plan in the order in which they are measured."""
@@ -334,7 +347,7 @@ def _apart(results: Mapping[str, Result]) -> list[str]:
             if first > until + 5:  # s; a single pass of one prompt has its arms right behind each other
                 out.append(
                     f"{name} was measured {minutes(first - until)} after {', '.join(before)}, not interleaved with it:"
-                    " the machine may have changed in between. Measure again interleaves them."
+                    " the machine may have changed in between. Measuring both again interleaves them."
                 )
             until = max(until, last)
             before.append(name)
@@ -356,6 +369,6 @@ def accepted(drafting: Sequence[Result]) -> go.Figure:
     )
 
 
-def waiting(title: str, why: str = "Nothing measured yet: press Run.") -> go.Figure:
+def waiting(title: str, why: str = decode.NOT_YET) -> go.Figure:
     """The place of a figure whose arms are not measured yet."""
     return decode.waiting(title, why=why)

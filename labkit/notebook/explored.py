@@ -16,12 +16,16 @@ from labkit import disk
 from labkit.errors import BadInput, LabError
 from labkit.evidence import Evidence
 from labkit.measure.results import Result, cost, results_of, speedup, varies
+from labkit.notebook import render
 from labkit.notebook.widgets.export import fresh
 from labkit.params import load_params
 from labkit.records import environment, read_run
 
 NAMES = "names.json"  # what readers called their settings, by key
 MACHINE = ("cpu", "memory_bytes", "gpus")  # of an environment: the same machine where they are equal
+ASIDE = ("warnings", "engine", "other settings", "records", "newest record")  # of a table that is only read
+SHOWN = 200  # rows of it
+PLOTTED = ("a", "c", "S", "steps")
 APART = ("engine", "model", "speculative")  # fields of a configuration that have a column of their own, or none
 
 
@@ -43,14 +47,14 @@ class Explored:
     def name(self) -> str:
         return self.given or self.result.name
 
-    @property
+    @functools.cached_property
     def cost(self) -> Evidence | None:
         """c, None where this does not draft over a reference that does not."""
         if self.base is None or self.base.accept is not None or self.result.accept is None or varies(self.result):
             return None
         return cost(self.result, self.base)
 
-    @property
+    @functools.cached_property
     def speedup(self) -> Evidence | None:
         """S over its reference, None where it ran without one."""
         return None if self.base is None else speedup(self.result, self.base)
@@ -103,6 +107,7 @@ class Shelf:
     def __init__(self, out_dir: str | Path):
         self.out_dir = Path(out_dir)
         self._read: dict[Path, tuple[tuple, list]] = {}
+        self._pools: dict[str, tuple[tuple, Explored]] = {}
         self.unreadable: list[str] = []
 
     def settings(self) -> list[Explored]:
@@ -112,10 +117,17 @@ class Shelf:
         for path in (*self.out_dir.glob("*/run.json"), *self.out_dir.glob("*/records/*/run.json")):
             for run, result, base in self._of(path):
                 found.setdefault(result.arm.setting, []).append((run, result, base))
-        out = [_pooled(sorted(seen, key=lambda s: _ended(s[1]))) for seen in found.values()]
+        out = [self._pooled(name, seen) for name, seen in found.items()]
         for one in out:
             one.given = names.get(one.key, "")
         return sorted(out, key=lambda e: -_ended(e.result))
+
+    def _pooled(self, setting: str, seen: list[tuple[str, Result, Result | None]]) -> Explored:
+        """As it was, where no record of it has changed: its intervals are not drawn again."""
+        stamp = tuple((run, len(r.rows), b and len(b.rows)) for run, r, b in seen)
+        if self._pools.get(setting, (None, None))[0] != stamp:
+            self._pools[setting] = stamp, _pooled(sorted(seen, key=lambda s: _ended(s[1])))
+        return self._pools[setting][1]
 
     def names(self) -> dict[str, str]:
         """What settings were called, by key."""
@@ -151,7 +163,30 @@ class Shelf:
         return self._read[path][1]
 
 
+def plotted(settings: list[Explored]) -> list[dict[str, object]]:
+    """Columns of the settings that have all numbers of a figure of draft settings."""
+    rows = [e.columns() for e in settings]
+    return [r for r in rows if all(r[n] is not None for n in PLOTTED)]
+
+
 _KEPT = (".json", ".jsonl")
+
+
+def as_outputs(settings: list[Explored]) -> tuple[dict, dict]:
+    """The newest of these settings as a plain table, as MIME bundle: for a page without a kernel."""
+    import pandas as pd
+
+    shown = [{k: v for k, v in e.columns().items() if k not in ASIDE} for e in settings[:SHOWN]]
+    frame = pd.DataFrame(shown).astype(object)
+    frame = frame.where(frame.notna(), "")
+    more = f", the newest {SHOWN} of them" if len(settings) > SHOWN else ""
+    head = f"Settings measured on this machine, all loads: {len(settings)}{more}"
+    table = frame.to_html(index=False, classes="labkit-table", border=0)
+    style = "<div style='overflow-x:auto'>"
+    return {
+        "text/html": f"{render.STYLE}{style}{render.note(head)}{table}</div>",
+        "text/plain": f"{head}\n\n{frame.to_string(index=False)}",
+    }, {}
 
 
 def save_table(folder: Path, settings: list[Explored]) -> Path:

@@ -1,6 +1,7 @@
 """A panel is an experiment on the page. The same cells have three lives: widgets at a front end, a plain run without
 one, and static figures in a report."""
 
+import contextlib
 import json
 import threading
 from pathlib import Path
@@ -11,20 +12,25 @@ from labkit.checks import judged
 from labkit.engines import turn
 from labkit.errors import BadInput
 from labkit.figures import decode
+from labkit.figures.explored import coordinates
 from labkit.figures.show import bundle, follow_theme, show
+from labkit.figures.theme import alt_of
 from labkit.measure import estimates
 from labkit.measure.foresight import Foreseen
 from labkit.measure.pool import Pool, pool
 from labkit.measure.results import Arm
 from labkit.measure.runner import Block, Runner
-from labkit.notebook import render
+from labkit.notebook import explored, render
 from labkit.notebook.experiment import Experiment, waiting
+from labkit.notebook.explored import Explored
 from labkit.notebook.gate import OPEN, Gate
+from labkit.notebook.grid import Grid
 from labkit.notebook.mode import is_live
 from labkit.records import RunWriter, Store, read_run
 from labkit.records.writer import new_directory
 from labkit.units import minutes
 
+NOTHING_HERE = "Nothing is measured in this notebook."
 KEPT = 8  # results of other settings that the first figure has room for
 
 
@@ -43,6 +49,7 @@ class Panel:
         self.runner = Runner(engines or pool(), store, check=judged.at_start)
         self.cancel = threading.Event()
         self.record: Path | None = None  # directory of the newest record
+        self.grid: Grid | None = None  # the newest one of this panel
         self.gate = Gate(experiment.guess, live=self.live, given=experiment.guessed)
         self.experiment.guessed = self.gate.value
         self._front = None
@@ -80,10 +87,14 @@ class Panel:
         self.record = new_directory(self.out_dir, name)
         return RunWriter(self.record, self.experiment.parameters(), label=label or name)
 
-    def measure(self, blocks: list[Block], writer: RunWriter, tell=lambda text: None):
-        """Measure and record; yields labkit.measure.runner.Progress."""
+    def measure(self, blocks: list[Block], writer: RunWriter, tell=lambda text: None, enough=lambda: False):
+        """Measure and record; yields labkit.measure.runner.Progress. enough(): no further request is to be made."""
         with writer:
-            yield from self.runner.run(blocks, writer, cancel=self.cancel, tell=tell)
+            with contextlib.closing(self.runner.run(blocks, writer, cancel=self.cancel, tell=tell)) as run:
+                for progress in run:
+                    yield progress
+                    if enough():
+                        break
             if not self.cancel.is_set():
                 self.experiment.after(self.runner.pool)
                 self.experiment.look_again(self.results)
@@ -104,9 +115,11 @@ class Panel:
         ]
 
     def rebuild(self, engine: dict) -> None:
-        """The same experiment at the same settings on another engine section. Raises BadInput; then all stays."""
+        """The same experiment at the same settings on another engine section; another engine has a ladder of its own.
+        Raises BadInput; then all stays."""
         old = self.experiment
-        made = type(old)(**{**old.given, **old.values, "engine": engine, "guess": None})
+        other = {} if engine["engine"] == old.params.engine.engine else {"arms": None, "arm": None}
+        made = type(old)(**{**old.given, **old.values, **other, "engine": engine, "guess": None})
         made.settings, made.guessed = old.settings, old.guessed
         self.experiment = made
 
@@ -141,7 +154,7 @@ class Panel:
         spread = max(self.results[n].estimates.tpot.spread for n in names)
         return [
             f"No conclusion is drawn: passes of {', '.join(names)} differ by up to {spread:.0%}"
-            f" (the limit is {estimates.UNSTABLE:.0%}). Close what else uses this machine, then press Measure again.",
+            f" (the limit is {estimates.UNSTABLE:.0%}). Close what else uses this machine and measure again.",
             *e.certain(self.results),
         ]
 
@@ -196,13 +209,17 @@ class Panel:
         display({"text/plain": self.summary_text()}, raw=True)
 
     def summary_text(self) -> str:
-        if not any(r.used for r in self.results.values()):
+        if not self._any:
             return "Nothing measured yet: go up and press Run; this text is then filled in."
         notes = [f"note: {w}" for w in self.cautions()]
         table = render.plain(self.lines(), self.experiment.name)
         return "\n".join(
             [*notes, *([""] if notes else []), table, *([f"record: {self.record}"] if self.record else [])]
         )
+
+    @property
+    def _any(self) -> bool:
+        return any(r.used for r in self.results.values())
 
     def found(self) -> str:
         """Warnings, then the table, then what it shows, as HTML."""
@@ -279,12 +296,40 @@ class Panel:
             lines = self.predictions()
             return [_html(render.table(lines, ("", "predicted", "evidence", "")), render.plain(lines))] if lines else []
         if which == "run":
-            return [bundle(f) for f in self.figures()]
+            return self._drawn()
+        if which in ("findings", "summary") and not self._any:
+            return [_html(render.note(NOTHING_HERE), NOTHING_HERE)]
         if which == "findings":
             return [_html(self.found(), render.plain(self.lines()))]
         if which == "summary":
             return [({"text/plain": self.summary_text()}, {})]
         raise KeyError(which)
+
+    @property
+    def explored(self) -> list[Explored]:
+        """What was ever measured on this machine, as the table on the page has it; live alone."""
+        return self._front.explored.settings if self._front is not None else []
+
+    def _drawn(self) -> list[tuple[dict, dict]]:
+        """The figures that show something, then the grid and, live, the settings that were ever measured here."""
+        figures = [f for f in self.figures() if alt_of(f) not in (decode.NOT_YET, OPEN)]
+        if self.veiled:
+            return []
+        if self.grid is not None:
+            figures += self.grid_figures()
+        table = [explored.as_outputs(self.explored)] if self.explored else []
+        return [*map(bundle, figures), *table]
+
+    def grid_figures(self) -> list[go.Figure]:
+        """The newest grid as a heat map, and every setting that was measured, axis by axis."""
+        rows = explored.plotted(self.explored)
+        return [self.grid.figure(), *([coordinates(rows)] if len(rows) > 1 else [])]
+
+    @property
+    def places(self) -> int:
+        """How many outputs the cell `run` may come to have."""
+        own = len(self.experiment.figures(self.results, None))
+        return own + (2 if self.experiment.axes() else 0) + 1
 
 
 def _html(markup: str, text: str) -> tuple[dict, dict]:

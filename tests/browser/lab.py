@@ -198,6 +198,18 @@ class Page:
         exact = re.compile(rf"^\s*{re.escape(button)}\s*$")
         self.tab.locator("button.jupyter-button").filter(has_text=exact).first.click()
 
+    def unfold(self, title: str) -> None:
+        """Open a fold of a panel by its title."""
+        self.tab.locator(".jupyter-widget-Collapse-header", has_text=title).first.click()
+
+    def occupy(self, seconds: float) -> None:
+        """Keep the kernel busy, without waiting for it."""
+        self.tab.evaluate(
+            """code => { window.jupyterapp.shell.currentWidget.sessionContext.session.kernel
+            .requestExecute({code, store_history: false}); }""",
+            f"import time; time.sleep({seconds})",
+        )
+
     def locked(self, button: str) -> bool:
         """Is a panel's button greyed out?"""
         exact = re.compile(rf"^\s*{re.escape(button)}\s*$")

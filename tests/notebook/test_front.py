@@ -475,11 +475,12 @@ def test_what_is_saved_beside_the_widgets_follows_a_run(quick, pool, monkeypatch
         front.kept.place(which)
         front.kept._handles[which] = [Handle(which) for _ in front.kept._handles[which]]
         places[which] = len(front.kept._handles[which])
-    assert places["run"] == len(front.panel.figures())
+    assert places["run"] == len(front.panel.figures()) + 1  # and the table of settings
     front.run.start()
     finish(front)
     assert "● measured" in updated["findings"][-1]["text/html"] and "● measured" in updated["summary"][-1]["text/plain"]
-    assert sum("image/png" in d for d in updated["run"]) == places["run"]
+    assert sum("image/png" in d for d in updated["run"]) == len(front.panel.figures())
+    assert "<td>baseline</td>" in next(d["text/html"] for d in updated["run"] if "text/html" in d)
     assert all("application/vnd.plotly.v1+json" not in d for d in updated["run"])
 
 
@@ -539,3 +540,86 @@ def test_an_error_below_a_cell_is_one_line():
     assert not shell.run_cell("raise BadInput('topk', 9, 'a number from 1 to 8')").success
     (lines,) = seen
     assert len(lines) == 1 and "topk: got 9; accepted: a number from 1 to 8" in lines[0]
+
+
+def test_a_server_that_runs_already_is_a_field_of_the_engine_menu(quick, pool):
+    front = front_of(Baseline(**quick), pool)
+    before, knobs = front.panel.experiment, front.knobs
+    assert "url" not in knobs.fields
+    knobs.kind.value = "attach"
+    assert {"url", "api_key_env", "model"} == set(knobs.fields) and knobs.fields["url"].value == ""
+    for url in ("", "ftp://here", "localhost", "http://user:secret@127.0.0.1:1"):
+        knobs.fields["url"].value = url
+        knobs.use.click()
+        assert 'role="alert"' in front.alert.value and "url" in front.alert.value and "secret" not in front.alert.value
+        assert front.panel.experiment is before and "\n" not in front.alert.value.strip()
+        front.alert.value = ""
+    knobs.fields["url"].value = "http://127.0.0.1:9"
+    knobs.use.click()
+    assert front.alert.value == ""
+    config = front.panel.arms()[0].config
+    assert (config.engine, config.url) == ("attach", "http://127.0.0.1:9")
+    front.run.start()
+    finish(front)
+    assert 'role="alert"' in front.alert.value and "127.0.0.1:9" in front.alert.value  # nobody answers there
+    knobs.kind.value = "pocket"
+    knobs.use.click()
+    assert front.panel.arms()[0].config.engine == "pocket" and "url" not in knobs.fields
+
+
+def test_a_click_brings_the_settings_that_the_page_had(quick, pool):
+    front = front_of(Mtp(**quick, steps=1, topk=1, draft_tokens=2, longest=2), pool)
+    started = []
+    front.run.start = lambda **how: started.append((dict(front.panel.experiment.values), how))
+    settings = {front.controls["steps"].model_id: 4, front.controls["workload"].model_id: 4}
+    front.again_button._told(None, {"event": "click", "settings": settings}, None)
+    ((values, how),) = started
+    assert how == {"again": True} and values["steps"] == 4
+    assert values["workload"] == front.controls["workload"].options[4] == front.controls["workload"].value
+    assert "mtp 4/1/5" in front.readout.note.value
+    # Half a number, a control that is not carried, another message: nothing moves and nothing breaks.
+    odd = {front.controls["steps"].model_id: "x", "another": 3, front.controls["topk"].model_id: None}
+    front.run_button._told(None, {"event": "click", "settings": odd}, None)
+    front.run_button._told(None, {"event": "other"}, None)
+    assert len(started) == 2 and started[1][0] == values
+    front.run_button.click()
+    assert len(started) == 3
+
+
+def test_the_text_that_is_written_is_shown_escaped_and_bounded_and_goes_at_the_end(quick, pool):
+    import json
+
+    from labkit.measure.answer import Answer
+    from labkit.notebook.widgets import ticker
+
+    shown = front_of(Baseline(**quick), pool).run.ticker
+    answer = Answer(0.0)
+    assert shown._writing() == ""
+    shown.watch("plain <b>", answer)
+    assert shown._writing() == ""
+    for n in range(1, 40):
+        text = "<script>alert(1)</script> & " * n
+        meta = {"completion_tokens": n}
+        answer.take(0.1 * n, None, json.dumps({"text": text, "output_ids": list(range(n)), "meta_info": meta}).encode())
+    said = shown._writing()
+    assert "<script" not in said and "&lt;script&gt;" in said and "plain &lt;b&gt;" in said
+    assert len(said) < 10 * ticker.TEXT
+    assert shown._rate() == "10 tok/s"
+    shown.text.value = said
+    shown.stop()
+    assert shown.text.value == ""
+
+
+def test_the_answer_that_streams_reaches_the_page(quick, pool):
+    front = front_of(Baseline(**{**quick, "output_tokens": 64}), pool)
+    seen, watch = [], front.panel.runner.watch
+
+    def look(arm, answer):
+        seen.append((arm, answer, len(answer.result.chunk_times)))
+        watch(arm, answer)
+
+    front.panel.runner.watch = look
+    front.run.start()
+    finish(front)
+    ((arm, answer, events),) = seen  # once a measured request, before its first event
+    assert arm == "baseline" and events == 0 and answer.so_far(50)

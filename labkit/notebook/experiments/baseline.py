@@ -8,7 +8,7 @@ from labkit.evidence import Evidence
 from labkit.figures import decode, passes, runs
 from labkit.measure import steps
 from labkit.measure.results import Arm, Result
-from labkit.notebook.experiment import Experiment, present, waiting
+from labkit.notebook.experiment import NOTHING, Experiment, present, waiting
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
 from labkit.roofline import floors
@@ -110,7 +110,7 @@ class Baseline(Experiment):
     def findings(self, results: Mapping[str, Result]) -> list[Line]:
         found = present(results, [a.name for a in self.arms()])
         if not found:
-            return [("nothing measured yet", "", "press Run")]
+            return [NOTHING]
         r = found[0]
         tpot = r.estimates.tpot
         lines: list[Line] = [

@@ -11,7 +11,7 @@ from labkit.evidence import Evidence, derived
 from labkit.figures import decode, runs, speculation
 from labkit.measure.estimates import NOTHING_ACCEPTED
 from labkit.measure.results import Arm, Result, cost, count, speedup
-from labkit.notebook.experiment import Experiment, accepted, present, waiting
+from labkit.notebook.experiment import NOTHING, Experiment, accepted, present, waiting
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
 from labkit.roofline import speculation as formulas
@@ -141,7 +141,7 @@ class Fallback(Experiment):
             off = predicted.value / found[2].tpot.value - 1
             lines.append(("TPOT predicted at a = 1", predicted, f"{off:+.1%} against measured"))
         lines += self.checks(results)
-        return lines or [("nothing measured yet", "", "press Run")]
+        return lines or [NOTHING]
 
     def checks(self, results: Mapping[str, Result]) -> list[tuple[str, str, str]]:
         """The two signs that catch the fault without an error message, for the healthy and the broken arm: (check,

@@ -8,7 +8,7 @@ from labkit.engines import ladder
 from labkit.evidence import Evidence
 from labkit.figures import decode, speculation
 from labkit.measure.results import Result
-from labkit.notebook.experiment import present, waiting
+from labkit.notebook.experiment import NOTHING, present, waiting
 from labkit.notebook.experiments.change import Change
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
@@ -98,7 +98,7 @@ class Fp8Head(Change):
                 *self.guess_line(gain),
                 *self.reported_lines(),
             ]
-        return lines or [("nothing measured yet", "", "press Run")]
+        return lines or [NOTHING]
 
     def verdict(self, results: Mapping[str, Result]) -> list[str]:
         gain = self.gain(results)

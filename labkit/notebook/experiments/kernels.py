@@ -10,7 +10,7 @@ from labkit.engines.adapter import options
 from labkit.evidence import measured
 from labkit.figures import decode, runs, speculation
 from labkit.measure.results import Result
-from labkit.notebook.experiment import present, waiting
+from labkit.notebook.experiment import NOTHING, present, waiting
 from labkit.notebook.experiments.change import Change
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
@@ -110,7 +110,7 @@ class Kernels(Change):
             remark = "" if compiling is None else f"{compiling:.1f} s of it compiling, by the engine's own clock"
             lines.append((f"first start, {name}", value, remark))
         lines += self.price(results)
-        return lines or [("nothing measured yet", "", "press Run")]
+        return lines or [NOTHING]
 
     def price(self, results: Mapping[str, Result]) -> list[Line]:
         """What specialising costs once, and after how many tokens a gain has paid for it."""

@@ -6,10 +6,12 @@ from dataclasses import replace
 import plotly.graph_objects as go
 
 from labkit.engines import ladder
+from labkit.engines.config import EngineConfig
 from labkit.evidence import Evidence
 from labkit.figures import runs, speculation
 from labkit.measure.results import Arm, Result, cost, speedup
-from labkit.notebook.experiment import COUNT, OUTPUT, REPEATS, Experiment, waiting
+from labkit.notebook.experiment import CONTEXT, COUNT, NOTHING, OUTPUT, REPEATS, Experiment, waiting
+from labkit.notebook.experiments import drafts
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess, Setting
 from labkit.roofline import floors
@@ -86,6 +88,21 @@ class LongContext(Experiment):
             for n in contexts
             for a in self.sides
         ]
+
+    def axes(self) -> tuple[Setting, ...]:
+        spec = self.subject.config.speculative
+        return (CONTEXT, *(drafts.settings(self.params.engine.engine, spec) if spec is not None else ()))
+
+    def point(self, values: Mapping[str, object]) -> tuple[Arm, Arm]:
+        plain, drafting = self._pairs([int(values.get("prompt_tokens", LEAST))])
+        spec = self.subject.config.speculative
+        if spec is None:
+            return plain, drafting
+        s = drafts.at(spec, spec.model_dump(), values)
+        config = EngineConfig.checked({**drafting.config.given(), "speculative": s}, "")
+        name = f"{self.subject.name} {s.numbers()} {drafting.name.removeprefix(self.subject.name).strip()}"
+        params = drafting.params.replace(engine=config)
+        return plain, replace(drafting, name=name, title=drafts.title(s), config=config, params=params)
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -177,7 +194,7 @@ class LongContext(Experiment):
         if self.guessed is not None and len(pairs) > 1:
             ratio = f"measured {pairs[-1][1].tpot.value / pairs[0][1].tpot.value:.2f}"
             lines.append(("your guess, longest over 1K", f"{self.guessed:g}", ratio))
-        return lines or [("nothing measured yet", "", "press Run")]
+        return lines or [NOTHING]
 
     def verdict(self, results: Mapping[str, Result]) -> list[str]:
         pairs = self.pairs(results)
@@ -199,7 +216,7 @@ class LongContext(Experiment):
     def _c_moves(self, costs: list[tuple[int, Evidence]]) -> str:
         """Where c went between the ends of what was measured, and where bytes say that it goes."""
         if len(costs) < 2:
-            return "c over context needs drafting at two contexts: press Run."
+            return "c over context needs drafting at two contexts."
         (n, before), (m, after) = costs[0], costs[-1]
         moves = (
             "rises"

@@ -15,9 +15,11 @@ from labkit.evidence import Evidence, derived
 from labkit.figures import decode, speculation
 from labkit.measure import experts
 from labkit.measure.results import Arm, Result, cost, count, drafts_a_round, speedup, varies
-from labkit.notebook.experiment import LOAD_SETTINGS, Experiment, accepted, present, waiting
+from labkit.notebook.experiment import CONTEXT, LOAD_SETTINGS, NOTHING, Experiment, accepted, present, waiting
+from labkit.notebook.experiments import drafts
+from labkit.notebook.experiments.drafts import NUMBERS
 from labkit.notebook.render import Line, span
-from labkit.notebook.settings import Guess, Setting, checked, of_engine
+from labkit.notebook.settings import Guess, Setting, checked
 from labkit.roofline import floors
 from labkit.roofline import speculation as law
 
@@ -31,7 +33,6 @@ TITLES = (
     "Which drafts are accepted",
     "Distinct experts per layer",
 )
-NUMBERS = {"steps": "draft steps", "topk": "topk", "draft_tokens": "draft tokens"}
 
 
 class Mtp(Experiment):
@@ -70,8 +71,8 @@ class Mtp(Experiment):
         moved = any(own[n] != getattr(spec, n) for n in ("steps", "topk") if n in own)
         if moved and "draft_tokens" in own and given.get("draft_tokens") is None:
             most = int(options(self.params.engine.engine)["speculative.draft_tokens"].high)
-            own["draft_tokens"] = min(most, _of(spec, {**own, "draft_tokens": None}).largest)
-        self._with(_of(spec, own))
+            own["draft_tokens"] = min(most, drafts.of(spec, {**own, "draft_tokens": None}).largest)
+        self._with(drafts.of(spec, own))
         longest = self._steps_limit if given.get("longest") is None else given["longest"]
         return {**own, "longest": longest} if "steps" in own else own
 
@@ -85,15 +86,14 @@ class Mtp(Experiment):
 
     @property
     def _numbers(self) -> list[str]:
-        return [n for n in NUMBERS if getattr(self._spec, n) is not None]
+        return drafts.numbers(self._spec)
 
     @property
     def _steps_limit(self) -> int:
         return int(options(self.params.engine.engine)["speculative.steps"].high)
 
     def _engine_settings(self) -> list[Setting]:
-        """Draft numbers in the ranges that the engine declares."""
-        return [of_engine(self.params.engine.engine, f"speculative.{n}", NUMBERS[n]) for n in self._numbers]
+        return drafts.settings(self.params.engine.engine, self._spec)
 
     def offers(self) -> tuple[Setting, ...]:
         own = self._engine_settings()
@@ -107,11 +107,7 @@ class Mtp(Experiment):
 
     def draft(self) -> Speculative:
         """The draft setting of the sliders, with the rule of chains and trees applied."""
-        own = {n: self.values[n] for n in self._numbers}
-        if "steps" in own and "draft_tokens" in own:
-            most = _of(self._spec, {**own, "draft_tokens": None}).largest
-            own["draft_tokens"] = most if own["topk"] == 1 else min(own["draft_tokens"], most)
-        return _of(self._spec, own)
+        return drafts.ruled(self._spec, {n: self.values[n] for n in self._numbers})
 
     def remarks(self) -> list[str]:
         s = self.draft()
@@ -128,23 +124,16 @@ class Mtp(Experiment):
     def _with(self, s: Speculative) -> EngineConfig:
         return EngineConfig.checked({**self.subject.config.given(), "speculative": s}, "")
 
-    def _drafting(self, s: Speculative) -> Arm:
-        if s.steps is None:
-            title = f"{s.algorithm}, {s.draft_tokens} tokens verified"
-        elif s.topk is None:
-            title = f"{s.algorithm}, at most {s.steps} draft{'s' if s.steps > 1 else ''} a round"
-        else:
-            what = "chain" if s.topk == 1 else f"tree of topk {s.topk}"
-            steps = f"{s.steps} draft step{'s' if s.steps > 1 else ''}"
-            title = f"{steps}, {what}, {s.draft_tokens} tokens verified"
-        return self.arm(replace(self.subject, name=self._name(s), title=title, config=self._with(s), before=PLAIN))
+    def _drafting(self, s: Speculative, **load: object) -> Arm:
+        drafting = replace(self.subject, name=self._name(s), title=drafts.title(s), config=self._with(s), before=PLAIN)
+        return self.arm(drafting, **load)
 
     def _name(self, s: Speculative) -> str:
         return f"{self.subject.name} {s.numbers()}"
 
-    def plain(self) -> Arm:
+    def plain(self, **load: object) -> Arm:
         base = self.before(self.subject)
-        return self.arm(replace(base, name=PLAIN, title="the same configuration without drafting", before=None))
+        return self.arm(replace(base, name=PLAIN, title="the same configuration without drafting", before=None), **load)
 
     def arms(self) -> list[Arm]:
         return [self.plain(), self._drafting(self.draft())]
@@ -154,11 +143,20 @@ class Mtp(Experiment):
             return []
         longest = self.values["longest"]
         if "topk" in self._numbers:
-            chains = [_of(self._spec, {"steps": n, "topk": 1, "draft_tokens": n + 1}) for n in range(1, longest + 1)]
+            numbers = [{"steps": n, "topk": 1, "draft_tokens": n + 1} for n in range(1, longest + 1)]
         else:  # drafts from the text cost next to nothing, so it may take dozens: each setting twice the one before
-            chains = [_of(self._spec, {"steps": 2**n}) for n in range(longest.bit_length())]
+            numbers = [{"steps": 2**n} for n in range(longest.bit_length())]
+        chains = [drafts.of(self._spec, n) for n in numbers]
         here = self.draft()
         return [self.plain(), *(self._drafting(s) for s in chains + ([here] if here not in chains else []))]
+
+    def axes(self) -> tuple[Setting, ...]:
+        own = [s for s in self.settings if s.name in (*self._numbers, "workload")]
+        return (*sorted(own, key=lambda s: s.name == "workload"), CONTEXT)
+
+    def point(self, values: Mapping[str, object]) -> tuple[Arm, Arm]:
+        load = {n: v for n, v in values.items() if n not in NUMBERS}
+        return self.plain(**load), self._drafting(drafts.at(self._spec, self.values, values), **load)
 
     def after(self, pool) -> None:
         """Ask the engines that drafted for their expert counts on the first prompt, once the timing is over."""
@@ -334,7 +332,7 @@ class Mtp(Experiment):
     def findings(self, results: Mapping[str, Result]) -> list[Line]:
         base, drafted = self.base(results), self.drafted(results)
         if base is None or not drafted:
-            return [("nothing measured yet", "", "press Run")]
+            return [NOTHING]
         lines: list[Line] = [(f"TPOT, {base.name}", base.tpot, base.arm.title)]
         for r in drafted:
             lines += [
@@ -404,13 +402,6 @@ class Mtp(Experiment):
             "Acceptance depends on this load: another text or sampling gives another a, and c changes with context."
         )
         return out
-
-
-def _of(spec: Speculative, numbers: dict[str, object]) -> Speculative:
-    """The same drafting with other numbers; draft_tokens None: any, to ask for `largest`."""
-    if spec.draft_tokens is not None and numbers.get("draft_tokens") is None:
-        numbers = {**numbers, "draft_tokens": 2}
-    return Speculative.checked({**spec.model_dump(), **numbers})
 
 
 def _draft_of(arm: Arm) -> Speculative:

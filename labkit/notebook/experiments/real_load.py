@@ -18,7 +18,7 @@ from labkit.measure.gain import Gains, Split
 from labkit.measure.plan import Block, alternate
 from labkit.measure.prompts import prompts_of
 from labkit.measure.results import Arm, Result, count
-from labkit.notebook.experiment import COUNT, REPEATS, WORKLOAD, Experiment, accepted, present, waiting
+from labkit.notebook.experiment import COUNT, NOTHING, REPEATS, WORKLOAD, Experiment, accepted, present, waiting
 from labkit.notebook.experiments import real_answers, real_lines, real_published
 from labkit.notebook.experiments.real_answers import GREEDY, QUESTIONS, REAL, SAMPLED, TIMING, label, on
 from labkit.notebook.render import Line
@@ -265,7 +265,7 @@ class RealLoad(Experiment):
         ]
 
     def findings(self, results: Mapping[str, Result]) -> list[Line]:
-        return real_lines.findings(self, results) or [("nothing measured yet", "", "press Run")]
+        return real_lines.findings(self, results) or [NOTHING]
 
     def verdict(self, results: Mapping[str, Result]) -> list[str]:
         return real_lines.verdict(self, results)

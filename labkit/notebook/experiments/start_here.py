@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from labkit.evidence import Evidence
 from labkit.figures import decode, runs
 from labkit.measure.results import Arm, Result
-from labkit.notebook.experiment import COUNT, OUTPUT, REPEATS, WORKLOAD, Experiment, present, waiting
+from labkit.notebook.experiment import COUNT, NOTHING, OUTPUT, REPEATS, WORKLOAD, Experiment, present, waiting
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
 from labkit.roofline import floors
@@ -109,7 +109,7 @@ class StartHere(Experiment):
     def findings(self, results: Mapping[str, Result]) -> list[Line]:
         found = present(results, [a.name for a in self.arms()])
         if not found:
-            return [("nothing measured yet", "", "press Run")]
+            return [NOTHING]
         r = found[0]
         lines: list[Line] = [
             ("engine", f"{r.info.get('engine', '')} {r.info.get('version', '')}", f"started in {r.start_s or 0:.1f} s"),

@@ -16,7 +16,6 @@ from labkit.notebook.widgets import controls
 NUMBERS = ("low", "high", "a", "c", "S", "steps", "topk", "verified", "tokens out")
 LAYOUT = dict(topStart=None, topEnd="search", bottomStart=None, bottomEnd="paging")
 FORMAT = dict(maxBytes=0, showIndex=False, format_floats_in_python=False, layout=LAYOUT)  # an update forgets the rest
-PLOTTED = ("a", "c", "S", "steps")
 
 
 class Table:
@@ -73,8 +72,7 @@ class Table:
 
     def draw(self) -> None:
         """The figures of the ticked settings, of all where none is ticked."""
-        rows = [e.columns() for e in self.ticked or self.settings]
-        rows = [r for r in rows if all(r[n] is not None for n in PLOTTED)]
+        rows = explored.plotted(self.ticked or self.settings)
         if not rows:
             self.board.show([])
             return

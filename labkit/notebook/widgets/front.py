@@ -10,8 +10,10 @@ from labkit.errors import BadInput
 from labkit.measure.runner import Block
 from labkit.notebook import render
 from labkit.notebook.widgets import controls, export, handover, saved
+from labkit.notebook.widgets.action import Action
 from labkit.notebook.widgets.compare import Overlay
 from labkit.notebook.widgets.explored import Table
+from labkit.notebook.widgets.grid import Scan
 from labkit.notebook.widgets.guess import Guess
 from labkit.notebook.widgets.knobs import Knobs, Prompts
 from labkit.notebook.widgets.link import Link
@@ -37,14 +39,14 @@ class Front:
         self.alert = controls.Alert()
         self._guarded = self.alert.guarded
         self.strip = EngineStrip(panel, self._guarded, self._announce)
-        self.run_button = controls.button("Run", "play", "Measure these settings (stored results are not repeated).")
-        self.sweep_button = controls.button("Sweep", "signal", "Measure the whole curve of this notebook.")
-        self.again_button = controls.button(
+        self.run_button = Action("Run", "play", "Measure these settings (stored results are not repeated).")
+        self.sweep_button = Action("Sweep", "signal", "Measure the whole curve of this notebook.")
+        self.again_button = Action(
             "Measure again", "repeat", "Add passes to the stored results; nothing is overwritten."
         )
         self.cancel_button = controls.button("Cancel", "stop", "Stop at once, also in the middle of a request.")
-        self.queue_button = controls.button("Queue these settings", "plus", "Keep these settings for the next Run.")
-        self.save_button = controls.button("Save parameters", "save", "Write these settings as YAML for `labkit run`.")
+        self.queue_button = Action("Queue these settings", "plus", "Keep these settings for the next Run.")
+        self.save_button = Action("Save parameters", "save", "Write these settings as YAML for `labkit run`.")
         self.report_button = controls.button("Export report", "file", "Write this notebook as one offline HTML file.")
         self.run_button.button_style = "primary"
         self.queue, self.saved = Queue(self._announce), Link()
@@ -52,6 +54,7 @@ class Front:
         self.guess, self.readout = Guess(panel, self._gate), Readout(panel)
         self.explored = Table(panel.out_dir, self._guarded)
         self.explored_button = controls.button("Show all settings", "table", "Read every record in outputs/ again.")
+        self.scan = Scan(self, list(self.controls.values())) if len(e.axes()) > 1 else None
         self.overlay = Overlay(panel)
         taken = {f.split(".")[0] for a in e.ladder for f in e.changed(a)}
         self.knobs = Knobs(e.params.engine, taken, self._engine, self._guarded)
@@ -59,6 +62,8 @@ class Front:
         self.more = W.Accordion([self.knobs.box, self.prompts.box], selected_index=None)
         for at, title in enumerate(("Engine settings", "Own prompts")):
             self.more.set_title(at, title)
+        for action in (self.run_button, self.sweep_button, self.again_button, self.queue_button, self.save_button):
+            action.carry(list(self.controls.values()))
         self._wire()
         handover.listen(self)
         self.panel.recall()
@@ -73,7 +78,7 @@ class Front:
         return saved.Alive(made)
 
     def _places(self, which: str) -> int:
-        return len(self.panel.experiment.figures(self.panel.results, None)) if which == "run" else 0
+        return self.panel.places if which == "run" else 0
 
     def _desk(self) -> W.Widget:
         """Knobs and state at the left, staying in view, and the figures beside them; below each other where narrow."""
@@ -106,7 +111,9 @@ class Front:
         take = W.HBox(
             [self.save_button, self.report_button, self.explored_button], layout=W.Layout(flex_flow="row wrap")
         )
-        whole = W.VBox([desk, take, self.saved, self.explored.box, self.overlay.box], layout=W.Layout(width="100%"))
+        grid = [self.scan.box] if self.scan else []
+        parts = [desk, *grid, take, self.saved, self.explored.box, self.overlay.box]
+        whole = W.VBox(parts, layout=W.Layout(width="100%"))
         whole.add_class("labkit-run")
         return whole
 
@@ -127,8 +134,9 @@ class Front:
         """Show what the open guess held back."""
         shut = self.panel.veiled
         self.guess.show()
-        self.overlay.box.layout.display = "none" if shut else ""
-        self.explored.box.layout.display = self.explored_button.layout.display = "none" if shut else ""
+        grid = [self.scan.box] if self.scan else []
+        for held in (self.overlay.box, self.explored.box, self.explored_button, *grid):
+            held.layout.display = "none" if shut else ""
         if not shut:  # the first prediction on a machine takes seconds, and Run is locked until it is there
             self.run.doing.value = render.note("predicting: this machine's rates are probed once")
         self._show()
@@ -168,6 +176,8 @@ class Front:
             self.readout.announce(self._queued_blocks() if self.queue.items and not self.busy else None)
             if not self.busy and not self.panel.veiled:
                 self.strip.enable(True)
+            if self.scan:
+                self.scan.announce()
 
         self._guarded(say)
 
@@ -237,6 +247,8 @@ class Front:
         self.overlay.refresh()
         if measured:
             self._guarded(self.explored.refresh)
+            if self.scan:
+                self._guarded(self.scan.draw)
         self._guarded(self.kept.refresh)
 
     def idle(self, moved: dict) -> None:
@@ -251,7 +263,8 @@ class Front:
         """On where a press would do something."""
         for button in (self.save_button, self.report_button):
             button.disabled = self.busy
-        for button in (self.run_button, self.sweep_button, self.again_button):
+        grid = [self.scan.go] if self.scan else []
+        for button in (self.run_button, self.sweep_button, self.again_button, *grid):
             button.disabled = self.busy or self.panel.veiled
         self.queue_button.disabled = self.panel.veiled
         self.cancel_button.disabled = not self.busy

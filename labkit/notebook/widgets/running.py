@@ -6,11 +6,13 @@ cores with the engine.
 
 import threading
 import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import ipywidgets as W
 
 from labkit.errors import LabError
+from labkit.measure.runner import Block, Progress
 from labkit.notebook import render
 from labkit.notebook.widgets.controls import Alert
 from labkit.notebook.widgets.queue import Queue
@@ -55,7 +57,7 @@ class Running:
         self.bar = W.IntProgress(min=0, max=1, value=0, layout=W.Layout(width="260px", display="none"))
         self.doing = W.HTML()
         self.ticker = Ticker(panel)
-        panel.runner.on_chunk = self.ticker.heard
+        panel.runner.watch = self.ticker.watch
         self.busy = False
         self._thread: threading.Thread | None = None
         self._state = threading.Lock()
@@ -64,7 +66,12 @@ class Running:
         self._drawn = 0.0
 
     def start(self, *, sweep: bool = False, again: bool = False) -> None:
-        """Begin, unless a run is under way."""
+        """Measure the queue and the present settings, unless a run is under way."""
+        self.launch(lambda: self._measure_all(sweep=sweep, again=again))
+
+    def launch(self, job: Callable[[], str | None]) -> None:
+        """Begin a job that measures, unless one is under way. What it returns is said at its end, None: what a run of
+        the panel came to."""
         with self._state:
             if self.busy:
                 return
@@ -75,7 +82,7 @@ class Running:
         self.bar.value, self.bar.layout.display = 0, "none"
         self.ticker.start()
         self.page.strip.say("busy: see the line beside the progress bar")
-        self._thread = threading.Thread(target=self._work, args=(sweep, again), daemon=True)
+        self._thread = threading.Thread(target=self._work, args=(job,), daemon=True)
         self._thread.start()
 
     def cancel(self) -> None:
@@ -98,18 +105,20 @@ class Running:
         """What the last run came to belongs to other settings."""
         self.doing.value, self.bar.layout.display = "", "none"
 
-    def _work(self, sweep: bool, again: bool) -> None:
-        began, self._measured = time.monotonic(), False
-        present = dict(self.panel.experiment.values)
-        queue, alert = self.page.queue, ""
+    def _measure_all(self, *, sweep: bool, again: bool) -> None:
+        present, queue = dict(self.panel.experiment.values), self.page.queue
+        while queue.items and not self.panel.cancel.is_set():
+            self.page.apply(queue.next())
+            self._measure(sweep=False, again=again)
+        if not self.panel.cancel.is_set():
+            self.page.apply(present)
+            self._measure(sweep=sweep, again=again)
+
+    def _work(self, job: Callable[[], str | None]) -> None:
+        began, self._measured, alert = time.monotonic(), False, ""
         try:
-            while queue.items and not self.panel.cancel.is_set():
-                self.page.apply(queue.next())
-                self._measure(sweep=False, again=again)
-            if not self.panel.cancel.is_set():
-                self.page.apply(present)
-                self._measure(sweep=sweep, again=again)
-            end = "cancelled" if self.panel.cancel.is_set() else self._done(time.monotonic() - began)
+            said = job()
+            end = "cancelled" if self.panel.cancel.is_set() else said or self._done(time.monotonic() - began)
         except LabError as e:
             stopped = self.panel.cancel.is_set()
             end = "cancelled" if stopped else "failed: see below; the notebook goes on"
@@ -130,24 +139,36 @@ class Running:
             self.page.idle(moved)
 
     def _measure(self, *, sweep: bool, again: bool) -> None:
-        blocks, strip = self.panel.blocks(sweep=sweep, again=again), self.page.strip
+        blocks = self.panel.blocks(sweep=sweep, again=again)
         if not blocks:
             return
-        self._measured, self.bar.layout.display = True, ""
-        self.doing.value = render.note("starting")
-        for progress in self.panel.measure(blocks, self.panel.writer(), tell=self._heard):
+        for progress in self.watch(blocks):
             now = time.monotonic()
-            self.ticker.row(progress.row)
-            if progress.text == "warming up":
-                self.page.alert.guarded(strip.refresh)
-                strip.enable(False)
             if now - self._drawn < REFRESH_S and progress.done < progress.total:
                 continue
             self._drawn = now
-            self.bar.max, self.bar.value = max(1, progress.total), progress.done
             left = f", about {minutes(progress.eta_s)} left" if progress.eta_s else ""
-            self.doing.value = render.note(f"{progress.done} of {progress.total}: {progress.text}{left}")
+            self.say(progress, f"{progress.done} of {progress.total}: {progress.text}{left}")
             self.page.refresh()
+
+    def watch(
+        self, blocks: Sequence[Block], label: str = "", enough: Callable[[], bool] = lambda: False
+    ) -> Iterator[Progress]:
+        """Measure blocks into a record of their own; what streams is on the page. enough: as of Panel.measure."""
+        self._measured, self.bar.layout.display = True, ""
+        self.doing.value = render.note("starting")
+        writer = self.panel.writer(label)
+        for progress in self.panel.measure(blocks, writer, tell=self._heard, enough=enough):
+            self.ticker.row(progress.row)
+            if progress.text == "warming up":
+                self.page.alert.guarded(self.page.strip.refresh)
+                self.page.strip.enable(False)
+            yield progress
+
+    def say(self, progress: Progress, text: str) -> None:
+        """Where it stands, as a bar and in words."""
+        self.bar.max, self.bar.value = max(1, progress.total), progress.done
+        self.doing.value = render.note(text)
 
     def _heard(self, line: str) -> None:
         """A line of an engine's start or log: into the fold, and a phase of the start beside the progress bar too."""
