@@ -8,7 +8,7 @@ import pytest
 from labkit import catalog
 from labkit.engines.sglang import launch, preflight
 from labkit.params import load_params
-from labkit.roofline.quantization import recipe_of
+from labkit.roofline.quantization import quantization_of
 from labkit.roofline.sizes import checkpoint_bytes
 
 FOLDER = Path(__file__).parents[1] / "params" / "recipes"
@@ -79,8 +79,8 @@ def test_the_authors_scripts_flag_by_flag(monkeypatch):
     [("mxfp4", 70.4), ("int4-g32", 72.0)],
 )
 def test_its_checkpoint_fits_a_spark_with_the_context(experts, gigabytes, monkeypatch):
-    recipe = recipe_of(LING).with_formats(experts=experts)
-    assert checkpoint_bytes(LING, recipe) == pytest.approx(gigabytes * 1e9, rel=0.06)
+    quant = quantization_of(LING).with_formats(experts=experts)
+    assert checkpoint_bytes(LING, quant) == pytest.approx(gigabytes * 1e9, rel=0.06)
     config = load_params(FOLDER / "spark-author.yaml").ladder()[-1].config
     room = preflight.capacity(LING, config, GB10)
     assert room.fits and room.context == 262144 and "0.68" in room.how

@@ -20,11 +20,11 @@ def show(look) -> None:
             f"  {g.name:28} {g.payload_bytes / 1e6:11.2f} {g.scale_bytes / 1e6:10.2f} "
             f"{g.total_bytes / account.total_bytes:6.1%}  {g.format}"
         )
-    kv = account.recipe.kv.name
+    kv = account.quant.kv.name
     caches = [(f"{name} read", size, kv if name == "KV" else "fp8") for name, size in account.caches]
     caches += [
-        ("state read + write", account.state_bytes, account.recipe.state.name),
-        ("convolution memory", account.convolution_bytes, account.recipe.convolution.name),
+        ("state read + write", account.state_bytes, account.quant.state.name),
+        ("convolution memory", account.convolution_bytes, account.quant.convolution.name),
     ]
     for name, size, form in caches:
         if size:

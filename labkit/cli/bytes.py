@@ -55,19 +55,19 @@ def look(args: argparse.Namespace, machine, model: str) -> "Look":
     from labkit.roofline.account import per_tensor
     from labkit.roofline.capacity import capacity
     from labkit.roofline.predictions import round_bytes
-    from labkit.roofline.quantization import recipe_of
+    from labkit.roofline.quantization import quantization_of
     from labkit.roofline.simple import simple
 
     config, headers = stored.open_model(model, catalog.load_config, read=not args.no_headers)
-    recipe, held = stored.recipe_of(config, headers) if headers else (recipe_of(config), None)
-    recipe = recipe.with_formats(experts=args.experts, dense=args.dense, kv=args.kv)
-    account = per_tensor(config, context=args.context, recipe=recipe, head=args.head, tokens=args.positions)
-    short = simple(config, account.recipe.head.bits, weight_bits=None if args.experts is None else recipe.experts.bits)
+    quant, held = stored.quantization_of(config, headers) if headers else (quantization_of(config), None)
+    quant = quant.with_formats(experts=args.experts, dense=args.dense, kv=args.kv)
+    account = per_tensor(config, context=args.context, quant=quant, head=args.head, positions=args.positions)
+    short = simple(config, account.quant.head.bits, weight_bits=None if args.experts is None else quant.experts.bits)
     cycle = None
     if args.drafts is not None:
-        cycle = round_bytes(config, context=args.context, drafts=args.drafts, recipe=recipe, head=args.head)
+        cycle = round_bytes(config, context=args.context, drafts=args.drafts, quant=quant, head=args.head)
     room = capacity(
-        config, machine, context=args.context, batch=args.batch, drafts=args.drafts or 0, recipe=account.recipe
+        config, machine, context=args.context, batch=args.batch, drafts=args.drafts or 0, quant=account.quant
     )
     given = None if args.tpot_ms is None else _given(args.tpot_ms)
     return Look(config, machine, account, short, cycle, room, given, held, args.sensitivity)
@@ -129,13 +129,13 @@ class Look:
     def document(self) -> dict:
         from labkit.roofline.sizes import index_bytes_per_token, kv_bytes_per_token
 
-        a, shape, recipe = self.account, self.shape, self.account.recipe
+        a, shape, quant = self.account, self.shape, self.account.quant
         document = {
             "model": a.model,
             "architecture": shape.architecture,
             "machine": self.machine.id,
             "context": a.context,
-            "positions": a.tokens,
+            "positions": a.positions,
             "bandwidth": self.machine.bandwidth.as_dict(),
             "total_parameters": shape.total_parameters,
             "active_parameters": shape.active_parameters,
@@ -152,8 +152,8 @@ class Look:
             },
             "per_tensor": a.as_dict(),
             "kv_bytes": a.kv_bytes,
-            "kv_bytes_per_token": kv_bytes_per_token(self.config, recipe),
-            "index_bytes_per_token": index_bytes_per_token(self.config, recipe),
+            "kv_bytes_per_token": kv_bytes_per_token(self.config, quant),
+            "index_bytes_per_token": index_bytes_per_token(self.config, quant),
             "state_bytes": a.state_bytes,
             "floor": self.floor.as_dict(),
             "simple_over_per_tensor": self.short.total_bytes / a.total_bytes,

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from labkit import catalog
 from labkit.engines.adapter import adapter
 from labkit.errors import BadInput
-from labkit.roofline.quantization import recipe_of
+from labkit.roofline.quantization import quantization_of
 from labkit.roofline.sizes import held_cache_bytes
 
 if TYPE_CHECKING:
     from labkit.catalog import ModelConfig
     from labkit.engines.config import EngineConfig
-    from labkit.roofline.quantization import Recipe
+    from labkit.roofline.quantization import Quantization
 
 SHARE = 0.8  # of all memory, for engines that stay loaded side by side: the rest is the system's and the lab's own
 
@@ -36,18 +36,18 @@ class Held:
         return f"{self.total / 1e9:.2f} GB (weights {self.weights / 1e9:.2f}, KV cache {self.cache / 1e9:.2f})"
 
 
-def recipe(model: "ModelConfig", config: "EngineConfig") -> "Recipe | None":
+def quant(model: "ModelConfig", config: "EngineConfig") -> "Quantization | None":
     """The checkpoint's number formats with the cache as configured; None: as the checkpoint has them."""
     kind = config.kv_cache_dtype
     if kind in (None, "auto"):
         return None
-    return recipe_of(model).with_formats(kv=_CACHE_FORMATS.get(kind, kind.upper()))
+    return quantization_of(model).with_formats(kv=_CACHE_FORMATS.get(kind, kind.upper()))
 
 
 def cache_bytes(model: str, config: "EngineConfig", context: int) -> float:
     """Bytes of the KV cache that the model keeps for `context` tokens. Raises BadInput for a model without account."""
     found = catalog.load_config(model)
-    return held_cache_bytes(found, context, recipe(found, config))
+    return held_cache_bytes(found, context, quant(found, config))
 
 
 def held(config: "EngineConfig") -> Held | None:

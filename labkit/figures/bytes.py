@@ -140,9 +140,9 @@ def against_window(
 
     verifies: steps of 1, 2, ... positions. rounds: rounds with drafts = positions - 1 (empty without a NEXTN layer).
     """
-    xs = [a.tokens for a in verifies]
+    xs = [a.positions for a in verifies]
     one = verifies[0].total_bytes
-    chosen = next(a for a in verifies if a.tokens == here)
+    chosen = next(a for a in verifies if a.positions == here)
     touched = (
         f"{chosen.distinct_experts:.1f} distinct experts of {experts} per layer" if experts else "all weights once"
     )

@@ -169,9 +169,9 @@ def parts(account: "Account") -> list[tuple[str, float, float, str]]:
     """(name, value bytes, scale and padding bytes, format) of everything that a step moves."""
     lines = [(g.name, g.payload_bytes, g.scale_bytes + g.padding_bytes, g.format) for g in account.groups]
     lines += [
-        ("KV cache", account.kv_bytes, 0.0, account.recipe.kv.name),
-        ("KDA state, read and write", account.state_bytes, 0.0, account.recipe.state.name),
-        ("convolution memory", account.convolution_bytes, 0.0, account.recipe.convolution.name),
+        ("KV cache", account.kv_bytes, 0.0, account.quant.kv.name),
+        ("KDA state, read and write", account.state_bytes, 0.0, account.quant.state.name),
+        ("convolution memory", account.convolution_bytes, 0.0, account.quant.convolution.name),
     ]
     return [line for line in lines if line[1] + line[2] > 0]
 

@@ -140,13 +140,10 @@ def _by_expectation(arms, arm: Arm, seen, model: str, context: int):
         return None
     plain_step = machine.account(before.config, context=context, model=model).evidence()
     if spec is not None and before.config.speculative is None:
-        most = spec.verified
-        steps = 0 if spec.from_text else spec.steps or most - 1
-        draft = spec.draft_model_path
-        whole = machine.round_bytes(before.config, context=context, steps=steps, tokens=most, model=model, draft=draft)
-        c = whole / plain_step
-        ends = [formulas.predicted_tpot(base.tpot, count(a, "1", f"{a} tokens a round"), c) for a in (most, 1)]
-        why = f"c = {c.value:.2f} by bytes; {most} tokens a round if every draft is right, 1 if none is"
+        most = (spec.steps or spec.verified - 1) + 1
+        c = machine.byte_cost(before.config, spec, context=context, model=model)
+        ends = [formulas.predicted_tpot(base.tpot, count(a, "1", f"{a} tokens per round"), c) for a in (most, 1)]
+        why = f"c = {c.value:.2f} by bytes; {most} tokens per round if every draft is right, 1 if none is"
         return *ends, False, why
     step = machine.account(arm.config, context=context, model=model).evidence()
     why = f"{before.name} times the bytes of a step: {step.to('MB').value:.2f} of {plain_step.to('MB').value:.2f} MB"

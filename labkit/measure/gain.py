@@ -64,16 +64,7 @@ def pass_bytes(config: EngineConfig, *, context: int, model: str, distinct: floa
     s = config.speculative
     if s is None:
         return machine.account(config, context=context, model=model).evidence()
-    steps = 0 if s.from_text else s.steps or 0
-    return machine.round_bytes(
-        config,
-        context=context,
-        steps=steps,
-        tokens=s.verified,
-        model=model,
-        draft=s.draft_model_path,
-        distinct=distinct,
-    )
+    return machine.round_bytes(config, s, context=context, model=model, distinct=distinct)
 
 
 def one_size(result: Result) -> bool:

@@ -8,7 +8,7 @@ from labkit import catalog
 from labkit.catalog import Machine
 from labkit.engines import memory
 from labkit.engines.adapter import adapter, options
-from labkit.engines.config import EngineConfig
+from labkit.engines.config import EngineConfig, Speculative
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived, measured, spec
 from labkit.measure import probe
@@ -95,49 +95,50 @@ def head_of(config: EngineConfig) -> str | None:
 
 
 def account(
-    config: EngineConfig, *, context: int, model: str, tokens: int = 1, distinct: float | None = None
+    config: EngineConfig, *, context: int, model: str, positions: int = 1, distinct: float | None = None
 ) -> "Account":
-    """Bytes of one step under this configuration. tokens: positions that the step computes at once. distinct: experts
+    """Bytes of one step under this configuration. positions: computed at once. distinct: experts
     that they use in a layer, where the engine counted them; None: expected for independent choices."""
     from labkit.roofline.account import per_tensor
 
     found = catalog.load_config(model)
-    recipe = memory.recipe(found, config)
+    quant = memory.quant(found, config)
     return per_tensor(
-        found, context=context, head=head_of(config), tokens=tokens, recipe=recipe, distinct_experts=distinct
+        found, context=context, head=head_of(config), positions=positions, quant=quant, distinct_experts=distinct
     )
 
 
 def round_bytes(
-    config: EngineConfig,
-    *,
-    context: int,
-    steps: int,
-    tokens: int,
-    model: str,
-    draft: str | None = None,
-    distinct: float | None = None,
+    config: EngineConfig, drafting: Speculative, *, context: int, model: str, distinct: float | None = None
 ) -> Evidence:
-    """Bytes of one draft-and-verify round: one verify step of `tokens` positions and `steps` draft passes.
+    """Bytes of one draft-and-verify round on this configuration: a verify step and the passes that make its drafts, by
+    the model's own NEXTN layer where `drafting` names no other model.
 
-    draft: the model that drafts, by the engine's name for it; None: the model's own NEXTN layer. distinct: experts in a
-    layer that a verify step uses, where they were counted.
+    distinct: experts in a layer that a verify step uses, where they were counted.
     """
     from labkit.roofline.account import draft_pass
 
-    verify, each = account(config, context=context, tokens=tokens, model=model, distinct=distinct), 0.0
-    if steps and draft is not None:
-        drafting = config.replace(model=draft)
-        each = account(drafting, context=context, model=model_path(drafting)).total_bytes
-    elif steps:
+    passes = 0 if drafting.from_text else drafting.steps or drafting.verified - 1
+    verify = account(config, context=context, positions=drafting.verified, model=model, distinct=distinct)
+    each = 0.0
+    if passes and drafting.draft_model_path is not None:
+        other = config.replace(model=drafting.draft_model_path)
+        each = account(other, context=context, model=model_path(other)).total_bytes
+    elif passes:
         each = draft_pass(catalog.load_config(model), context=context, head=head_of(config)).total_bytes
-    total = verify.total_bytes + steps * each
+    total = verify.total_bytes + passes * each
     return derived(
         total,
         "B",
-        f"verify {verify.total_bytes / 1e6:.2f} MB + {steps} drafts of {each / 1e6:.2f} MB",
-        (spec(context, "token", verify.source), spec(tokens, "token", "setting: draft tokens")),
+        f"verify {verify.total_bytes / 1e6:.2f} MB + {passes} drafts of {each / 1e6:.2f} MB",
+        (spec(context, "token", verify.source), spec(drafting.verified, "token", "setting: draft tokens")),
     )
+
+
+def byte_cost(config: EngineConfig, drafting: Speculative, *, context: int, model: str) -> Evidence:
+    """c by bytes alone: bytes of a round over bytes of a plain step."""
+    whole = round_bytes(config, drafting, context=context, model=model)
+    return whole / account(config, context=context, model=model).evidence()
 
 
 def reported(result: str, metric: str) -> Evidence:

@@ -10,7 +10,7 @@ import plotly.graph_objects as go
 from labkit import catalog, workloads
 from labkit.engines import ladder
 from labkit.engines.adapter import not_in_effect
-from labkit.engines.config import EngineConfig
+from labkit.engines.config import EngineConfig, Speculative
 from labkit.errors import BadInput
 from labkit.evidence import Evidence
 from labkit.fields import Text, check
@@ -293,15 +293,13 @@ class Experiment:
         """Where the model's config.json is, for the accounts (labkit.measure.machine.model_of)."""
         return machine.model_of(self.params)
 
-    def account_of(self, config: EngineConfig, *, context: int, tokens: int = 1) -> "Account":
+    def account_of(self, config: EngineConfig, *, context: int) -> "Account":
         """Bytes of one step under a configuration of this model."""
-        return machine.account(config, context=context, tokens=tokens, model=self.model)
+        return machine.account(config, context=context, model=self.model)
 
-    def round_bytes(
-        self, config: EngineConfig, *, context: int, steps: int, tokens: int, draft: str | None = None
-    ) -> Evidence:
-        """Bytes of one draft-and-verify round; draft: the model that drafts, None: the model's own NEXTN layer."""
-        return machine.round_bytes(config, context=context, steps=steps, tokens=tokens, model=self.model, draft=draft)
+    def byte_cost(self, config: EngineConfig, drafting: Speculative, *, context: int) -> Evidence:
+        """c by bytes alone, on a configuration that does not draft."""
+        return machine.byte_cost(config, drafting, context=context, model=self.model)
 
     def active_parameters(self) -> Evidence:
         """Parameters that one token uses."""

@@ -13,7 +13,7 @@ from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived, spec
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.formats import Format, Size
-from labkit.roofline.quantization import Recipe, recipe_of
+from labkit.roofline.quantization import Quantization, quantization_of
 from labkit.roofline.sizes import cache_bytes
 from labkit.roofline.speculation import expected_distinct_experts
 from labkit.roofline.tensors import Cache, Role, Shape, Tensor
@@ -68,9 +68,9 @@ class Account:
     source: str
     what: str
     context: int
-    tokens: int
+    positions: int
     distinct_experts: float
-    recipe: Recipe
+    quant: Quantization
     groups: tuple[Group, ...]
     kv_bytes: float
     state_bytes: float
@@ -103,9 +103,9 @@ class Account:
             "source": self.source,
             "what": self.what,
             "context": self.context,
-            "tokens": self.tokens,
+            "positions": self.positions,
             "distinct_experts": self.distinct_experts,
-            "recipe": self.recipe.as_dict(),
+            "quantization": self.quant.as_dict(),
             "total_bytes": self.total_bytes,
             "weight_bytes": self.weight_bytes,
             "kv_bytes": self.kv_bytes,
@@ -130,21 +130,21 @@ def per_tensor(
     config: "dict | ModelConfig",
     *,
     context: int,
-    recipe: Recipe | None = None,
+    quant: Quantization | None = None,
     head: str | None = None,
-    tokens: int = 1,
+    positions: int = 1,
     distinct_experts: float | None = None,
 ) -> Account:
     """One step of the main model at a context length, in bytes by tensor group.
 
-    context: tokens whose KV is read. tokens: positions computed at once (1 = a plain step, m = a verify step). head:
-    'bf16', 'fp8', 'fp32' or None for what the recipe says. distinct_experts: experts used in a layer by all positions
-    together; by default their expectation for independent choices. BadInput for values out of range.
+    context: tokens whose KV is read. positions: computed at once (1 = a plain step, m = a verify step). head:
+    'bf16', 'fp8', 'fp32' or None for what the checkpoint says. distinct_experts: experts used in a layer by all
+    positions together; by default their expectation for independent choices. BadInput for values out of range.
     """
-    c, shape, recipe = _prepare(config, context, recipe, head, tokens)
-    distinct = _distinct(shape, tokens, distinct_experts)
-    what = "plain decode step" if tokens == 1 else f"verify step of {tokens} positions"
-    tensors, head_as = _with_head(shape, recipe, head)
+    c, shape, quant = _prepare(config, context, quant, head, positions)
+    distinct = _distinct(shape, positions, distinct_experts)
+    what = "plain decode step" if positions == 1 else f"verify step of {positions} positions"
+    tensors, head_as = _with_head(shape, quant, head)
     return _account(
         c,
         shape,
@@ -153,18 +153,18 @@ def per_tensor(
         tensors,
         shape.caches,
         context,
-        tokens,
+        positions,
         distinct,
         shape.recurrent,
         shape.convolution,
     )
 
 
-def _with_head(shape: Shape, recipe: Recipe, head: str | None) -> tuple[tuple[Tensor, ...], Recipe]:
+def _with_head(shape: Shape, quant: Quantization, head: str | None) -> tuple[tuple[Tensor, ...], Quantization]:
     """A tied head is the embedding table, read whole by the head and by the row for the embedding, in one format."""
     if not shape.tied:
-        return shape.tensors, recipe
-    tied = recipe.with_formats(head=recipe.embedding) if head is None else recipe
+        return shape.tensors, quant
+    tied = quant.with_formats(head=quant.embedding) if head is None else quant
     return (*shape.tensors, _tied_head(shape)), tied
 
 
@@ -176,7 +176,7 @@ def draft_pass(
     config: "dict | ModelConfig",
     *,
     context: int,
-    recipe: Recipe | None = None,
+    quant: Quantization | None = None,
     head: str | None = None,
     own_kv: bool = True,
 ) -> Account:
@@ -184,47 +184,47 @@ def draft_pass(
 
     BadInput for a model without a NEXTN layer.
     """
-    c, shape, recipe = _prepare(config, context, recipe, head, 1)
+    c, shape, quant = _prepare(config, context, quant, head, 1)
     if not shape.nextn:
         raise BadInput(f"{c.name}: num_nextn_predict_layers", 0, "a model with a NEXTN layer")
-    _, recipe = _with_head(shape, recipe, head)
+    _, quant = _with_head(shape, quant, head)
     shared = [t for t in shape.tensors if t.role in (Role.HEAD, Role.EMBEDDING) and t.rows == shape.vocab]
     tensors = (*shape.nextn, *shared, *((_tied_head(shape),) if shape.tied else ()))
     caches = shape.nextn_caches if own_kv else ()
-    return _account(c, shape, recipe, "draft pass", tensors, caches, context, 1, shape.top_k, 0, 0)
+    return _account(c, shape, quant, "draft pass", tensors, caches, context, 1, shape.top_k, 0, 0)
 
 
-def _prepare(config, context, recipe, head, tokens) -> tuple[ModelConfig, Shape, Recipe]:
+def _prepare(config, context, quant, head, positions) -> tuple[ModelConfig, Shape, Quantization]:
     c = ModelConfig.of(config)
-    for name, value, least in (("context", context, 0), ("tokens", tokens, 1)):
+    for name, value, least in (("context", context, 0), ("positions", positions, 1)):
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise BadInput(name, value, f"an integer of at least {least}")
     if head is not None and head not in _HEADS:
         raise BadInput("head", head, ", ".join(_HEADS))
-    recipe = recipe or recipe_of(c)
-    return c, shape_of(c), recipe if head is None else recipe.with_formats(head=_HEADS[head])
+    quant = quant or quantization_of(c)
+    return c, shape_of(c), quant if head is None else quant.with_formats(head=_HEADS[head])
 
 
-def _distinct(shape: Shape, tokens: int, given: float | None) -> float:
+def _distinct(shape: Shape, positions: int, given: float | None) -> float:
     if not shape.experts:
         return 0.0
     if given is None:
-        return expected_distinct_experts(shape.experts, shape.top_k, tokens)
-    most = min(shape.experts, tokens * shape.top_k)
+        return expected_distinct_experts(shape.experts, shape.top_k, positions)
+    most = min(shape.experts, positions * shape.top_k)
     if not shape.top_k <= given <= most:
-        raise BadInput("distinct_experts", given, f"{shape.top_k} to {most} for {tokens} positions")
+        raise BadInput("distinct_experts", given, f"{shape.top_k} to {most} for {positions} positions")
     return given
 
 
 def _account(
     c: ModelConfig,
     shape: Shape,
-    recipe: Recipe,
+    quant: Quantization,
     what: str,
     tensors: Iterable[Tensor],
     caches: Iterable[Cache],
     context: int,
-    tokens: int,
+    positions: int,
     distinct: float,
     recurrent: int,
     convolution: int,
@@ -232,8 +232,8 @@ def _account(
     groups: dict[str, Group] = {}
     by_format: dict[str, dict[str, float]] = {}
     for t in tensors:
-        for form, layers in recipe.formats(t):
-            size, count = _read(t, form, tokens, distinct)
+        for form, layers in quant.formats(t):
+            size, count = _read(t, form, positions, distinct)
             count *= layers / t.layers
             line = groups.get(t.group) or Group(t.group, 0.0, 0.0, form.name)
             payload = count * size.payload
@@ -249,25 +249,25 @@ def _account(
             )
     read: dict[str, float] = {}
     for cache in caches:
-        read[cache.name] = read.get(cache.name, 0.0) + cache_bytes(cache, recipe, context)
+        read[cache.name] = read.get(cache.name, 0.0) + cache_bytes(cache, quant, context)
     return Account(
         c.name,
         c.source,
         what,
         context,
-        tokens,
+        positions,
         distinct,
-        recipe,
+        quant,
         tuple(sorted(groups.values(), key=lambda g: _ORDER.index(g.name))),
         sum(read.values()),
-        2 * recurrent * recipe.state.bits / 8,
-        2 * convolution * recipe.convolution.bits / 8,
+        2 * recurrent * quant.state.bits / 8,
+        2 * convolution * quant.convolution.bits / 8,
         tuple(read.items()),
     )
 
 
-def _read(t: Tensor, form: Format, tokens: int, distinct: float) -> tuple[Size, float]:
+def _read(t: Tensor, form: Format, positions: int, distinct: float) -> tuple[Size, float]:
     """(size of one matrix, how many are read). Of the embedding a step reads one row per position."""
     if t.role is Role.EMBEDDING:
-        return form.size(1, t.cols), tokens
+        return form.size(1, t.cols), positions
     return form.size(t.rows, t.cols), t.read(distinct)

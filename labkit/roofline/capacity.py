@@ -13,7 +13,7 @@ from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived
 from labkit.roofline.account import per_tensor
 from labkit.roofline.architectures import shape_of
-from labkit.roofline.quantization import Recipe, recipe_of
+from labkit.roofline.quantization import Quantization, quantization_of
 from labkit.roofline.sizes import checkpoint_bytes, held_cache_bytes
 
 GRAPHS = 3e9  # bytes: CUDA context, graphs and workspaces, as seen on an H200 (2.5 to 3 GB)
@@ -84,7 +84,7 @@ def capacity(
     context: int,
     batch: int = 1,
     drafts: int = 0,
-    recipe: Recipe | None = None,
+    quant: Quantization | None = None,
     graphs: float | None = None,
     usable: Evidence | None = None,
 ) -> Capacity | None:
@@ -99,14 +99,14 @@ def capacity(
     if found is None:
         return None
     limit, how = found
-    recipe = recipe or recipe_of(config)
+    quant = quant or quantization_of(config)
     shape = shape_of(config)
-    step = per_tensor(config, context=context, recipe=recipe)
+    step = per_tensor(config, context=context, quant=quant)
     state = (step.state_bytes + step.convolution_bytes) / 2  # the account reads and writes it
-    kv = batch * held_cache_bytes(config, context, recipe)
-    parts = [("weights", checkpoint_bytes(config, recipe, nextn=drafts > 0)), ("KV cache", kv)]
+    kv = batch * held_cache_bytes(config, context, quant)
+    parts = [("weights", checkpoint_bytes(config, quant, nextn=drafts > 0)), ("KV cache", kv)]
     if drafts and shape.nextn_caches:
-        own = sum(c.values_held(context) for c in shape.nextn_caches) * recipe.kv.bits / 8
+        own = sum(c.values_held(context) for c in shape.nextn_caches) * quant.kv.bits / 8
         parts.append(("NEXTN layer's cache", batch * own))
     if state:
         parts.append(("linear-attention state", batch * (drafts + 1) * state))
@@ -119,8 +119,8 @@ def capacity(
     room = limit.si - sum(size for name, size in parts if "cache" not in name)
 
     def caches(tokens: int) -> float:
-        own = sum(x.values_held(tokens) for x in shape.nextn_caches) * recipe.kv.bits / 8 if drafts else 0.0
-        return batch * (held_cache_bytes(config, tokens, recipe) + own)
+        own = sum(x.values_held(tokens) for x in shape.nextn_caches) * quant.kv.bits / 8 if drafts else 0.0
+        return batch * (held_cache_bytes(config, tokens, quant) + own)
 
     most = _most(caches, room, longest or 1 << 24)
     return Capacity(c.name, context, batch, tuple(parts), limit, how, step.total_bytes, most, longest)
@@ -153,12 +153,12 @@ def largest_batch(
     batches: Sequence[int],
     *,
     context: int,
-    recipe: Recipe | None = None,
+    quant: Quantization | None = None,
 ) -> int | None:
     """The largest of `batches` that fits; 0 where none does, None where the machine's memory is not known."""
-    recipe, largest = recipe or recipe_of(config), 0
+    quant, largest = quant or quantization_of(config), 0
     for batch in batches:
-        found = capacity(config, machine, context=context, batch=batch, recipe=recipe)
+        found = capacity(config, machine, context=context, batch=batch, quant=quant)
         if found is None:
             return None
         if found.fits:

@@ -27,10 +27,10 @@ def utilisation(step_bytes: Number, tpot: Number, bandwidth: Number) -> Number:
     return effective_bandwidth(step_bytes, tpot) / bandwidth
 
 
-def intensity(active_parameters: Number, step_bytes: Number, tokens: int = 1) -> Number:
+def intensity(active_parameters: Number, step_bytes: Number, positions: int = 1) -> Number:
     """FLOP per byte of a step: two FLOP for each active parameter and position."""
-    positive(active_parameters=active_parameters, step_bytes=step_bytes, tokens=tokens)
-    return active_parameters * (2 * tokens) / step_bytes
+    positive(active_parameters=active_parameters, step_bytes=step_bytes, positions=positions)
+    return active_parameters * (2 * positions) / step_bytes
 
 
 def ridge(peak_flops: Number, bandwidth: Number) -> Number:
@@ -45,14 +45,14 @@ class Work:
 
     byte_model: str
     model: str
-    recipe: str
+    quantization: str
     load: str
 
 
 def compare_utilisation(first: tuple[Work, float], second: tuple[Work, float]) -> float:
     """Ratio of two utilisations, second over first. BadInput names what differs when they are not comparable."""
     (work, u), (other, v) = first, second
-    differing = [f for f in ("byte_model", "model", "recipe", "load") if getattr(work, f) != getattr(other, f)]
+    differing = [f for f in ("byte_model", "model", "quantization", "load") if getattr(work, f) != getattr(other, f)]
     if differing:
         raise BadInput(
             "utilisation",

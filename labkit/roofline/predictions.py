@@ -12,7 +12,7 @@ from labkit.errors import BadInput
 from labkit.evidence import Number, positive
 from labkit.roofline.account import Account, draft_pass, per_tensor
 from labkit.roofline.architectures import shape_of
-from labkit.roofline.quantization import Recipe, recipe_of
+from labkit.roofline.quantization import Quantization, quantization_of
 from labkit.roofline.sizes import cache_bytes
 
 
@@ -55,7 +55,7 @@ def round_bytes(
     *,
     context: int,
     drafts: int,
-    recipe: Recipe | None = None,
+    quant: Quantization | None = None,
     head: str | None = None,
     distinct_experts: float | None = None,
     draft_kv: bool = True,
@@ -67,10 +67,10 @@ def round_bytes(
     """
     if isinstance(drafts, bool) or not isinstance(drafts, int) or drafts < 1:
         raise BadInput("drafts", drafts, "an integer of at least 1")
-    common = {"context": context, "recipe": recipe, "head": head}
+    common = {"context": context, "quant": quant, "head": head}
     return RoundBytes(
         per_tensor(config, **common),
-        per_tensor(config, **common, tokens=drafts + 1, distinct_experts=distinct_experts),
+        per_tensor(config, **common, positions=drafts + 1, distinct_experts=distinct_experts),
         draft_pass(config, **common, own_kv=draft_kv),
         drafts,
     )
@@ -117,16 +117,18 @@ def room(memory: Number, weights: Number) -> Number:
     return memory - weights
 
 
-def context_crossover(config: "dict | ModelConfig", recipe: Recipe | None = None, head: str | None = None) -> float:
+def context_crossover(
+    config: "dict | ModelConfig", quant: Quantization | None = None, head: str | None = None
+) -> float:
     """Context length at which the KV read of a step equals its weights (in tokens, not rounded).
 
     The KV grows in pieces: a layer whose window is full adds nothing further. BadInput where KV never gets there.
     """
-    recipe = recipe or recipe_of(config)
-    shape, target = shape_of(config), per_tensor(config, context=0, recipe=recipe, head=head).weight_bytes
+    quant = quant or quantization_of(config)
+    shape, target = shape_of(config), per_tensor(config, context=0, quant=quant, head=head).weight_bytes
     start, read = 0.0, 0.0
     for end in sorted({inf if c.window is None else c.window for c in shape.caches}):
-        slope = sum(cache_bytes(c, recipe, 1) for c in shape.caches if c.window is None or c.window >= end)
+        slope = sum(cache_bytes(c, quant, 1) for c in shape.caches if c.window is None or c.window >= end)
         if slope and read + slope * (end - start) >= target:
             return start + (target - read) / slope
         read, start = read + slope * (end - start), end
@@ -209,7 +211,7 @@ def batch_axis(
     context: int,
     bandwidth: float,
     peak_flops: float | None = None,
-    recipe: Recipe | None = None,
+    quant: Quantization | None = None,
     head: str | None = None,
 ) -> list[BatchPoint]:
     """Floors of a step for several batch sizes: weights are read once, experts as many as the batch touches (expected,
@@ -218,7 +220,7 @@ def batch_axis(
     active = shape_of(config).active_parameters
     points = []
     for b in batches:
-        account = per_tensor(config, context=context, recipe=recipe, head=head, tokens=b)
+        account = per_tensor(config, context=context, quant=quant, head=head, positions=b)
         account = replace(
             account,
             kv_bytes=b * account.kv_bytes,

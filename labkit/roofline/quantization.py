@@ -20,7 +20,7 @@ Mixed = tuple[tuple[Format, int], ...]
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Quantization:
     """A format by role, and the tensors that differ from their role's (`modules`: format and number of layers).
 
     `absorbed` is MLA's kv_b as a decode step reads it (engines that fold it into the query and the output expand it
@@ -53,10 +53,10 @@ class Recipe:
             return self.modules[tensor]
         return ((self.of(tensor.role, on_disk), tensor.layers),)
 
-    def with_formats(self, **formats: "str | Format | None") -> "Recipe":
+    def with_formats(self, **formats: "str | Format | None") -> "Quantization":
         """Some roles in other formats, e.g. with_formats(head='fp8-row', experts='int4-g32'); None changes nothing."""
         if unknown := set(formats) - set(_FIELDS):
-            raise BadInput("recipe", ", ".join(sorted(unknown)), ", ".join(_FIELDS))
+            raise BadInput("quantization", ", ".join(sorted(unknown)), ", ".join(_FIELDS))
         given = {k: Format.parse(v) for k, v in formats.items() if v is not None}
         kept = {t: m for t, m in self.modules.items() if t.role.value not in given}
         return dataclasses.replace(self, **given, modules=kept)
@@ -66,8 +66,8 @@ class Recipe:
 
 
 @by_config
-def recipe_of(c: ModelConfig) -> Recipe:
-    """The recipe that a checkpoint states, from a ModelConfig or the content of a config.json. BadInput for a
+def quantization_of(c: ModelConfig) -> Quantization:
+    """The quant that a checkpoint states, from a ModelConfig or the content of a config.json. BadInput for a
     quantisation that is not known.
 
     Linear-attention state is FP32 unless the config names its dtype; the router is FP32 where `router_dtype` says so.
@@ -75,14 +75,14 @@ def recipe_of(c: ModelConfig) -> Recipe:
     if c.gguf is not None:
         return _gguf(c)
     shape, plain = shape_of(c), _plain(c)
-    recipe = Recipe(**dict.fromkeys(_FIELDS, plain)).with_formats(state=shape.state_format or "fp32")
+    quant = Quantization(**dict.fromkeys(_FIELDS, plain)).with_formats(state=shape.state_format or "fp32")
     if str(c.fields.get("router_dtype", "")).lower() in ("fp32", "float32"):
-        recipe = recipe.with_formats(router="fp32")
+        quant = quant.with_formats(router="fp32")
     scheme = scheme_of(c)
     if scheme.rules:
-        found = _assign(shape, scheme, recipe)
-        recipe = _by_role(recipe, found)
-    return recipe.with_formats(kv=scheme.kv).with_formats(**c.formats)
+        found = _assign(shape, scheme, quant)
+        quant = _by_role(quant, found)
+    return quant.with_formats(kv=scheme.kv).with_formats(**c.formats)
 
 
 def _plain(c: ModelConfig) -> Format:
@@ -95,7 +95,7 @@ def _plain(c: ModelConfig) -> Format:
     return Format.parse(names[name])
 
 
-def _assign(shape: Shape, scheme: Scheme, plain: Recipe) -> dict[Tensor, Mixed]:
+def _assign(shape: Shape, scheme: Scheme, plain: Quantization) -> dict[Tensor, Mixed]:
     """The format of each tensor that the scheme may quantise, layer by layer."""
     found = {}
     for t in (*shape.tensors, *shape.nextn):
@@ -110,7 +110,7 @@ def _assign(shape: Shape, scheme: Scheme, plain: Recipe) -> dict[Tensor, Mixed]:
     return found
 
 
-def _by_role(recipe: Recipe, found: dict[Tensor, Mixed]) -> Recipe:
+def _by_role(quant: Quantization, found: dict[Tensor, Mixed]) -> Quantization:
     """Each role's format is the one of most of its values; tensors that have it alone need no entry."""
     weights: dict[Role, dict[Format, float]] = {}
     for t, mixed in found.items():
@@ -118,9 +118,9 @@ def _by_role(recipe: Recipe, found: dict[Tensor, Mixed]) -> Recipe:
         for form, layers in mixed:
             line = weights.setdefault(role, {})
             line[form] = line.get(form, 0) + layers * max(1, t.experts) * t.rows * t.cols
-    recipe = recipe.with_formats(**{role.value: max(line, key=line.get) for role, line in weights.items()})
-    differ = {t: m for t, m in found.items() if m != ((recipe.of(t.role, on_disk=True), t.layers),)}
-    return dataclasses.replace(recipe, modules=differ)
+    quant = quant.with_formats(**{role.value: max(line, key=line.get) for role, line in weights.items()})
+    differ = {t: m for t, m in found.items() if m != ((quant.of(t.role, on_disk=True), t.layers),)}
+    return dataclasses.replace(quant, modules=differ)
 
 
 # Parts of a checkpoint that a step of text does not read, or that no scheme quantises.
@@ -163,9 +163,9 @@ def unmatched(config: "dict | ModelConfig") -> tuple[str, ...]:
     return tuple(notes[:5])
 
 
-def _gguf(c: ModelConfig) -> Recipe:
+def _gguf(c: ModelConfig) -> Quantization:
     """Each tensor as its header says; llama.cpp's own caches: KV in F16, state in F32."""
     found = {t: ((form, 1),) for t, form in gguf_shape.formats_of(c).items()}
-    plain = Recipe(**dict.fromkeys(_FIELDS, Format.parse("fp16")))
-    recipe = _by_role(plain, found).with_formats(state="fp32", convolution="fp32")
-    return recipe.with_formats(**c.formats)
+    plain = Quantization(**dict.fromkeys(_FIELDS, Format.parse("fp16")))
+    quant = _by_role(plain, found).with_formats(state="fp32", convolution="fp32")
+    return quant.with_formats(**c.formats)

@@ -7,7 +7,7 @@ from labkit.errors import BadInput
 from labkit.roofline.account import Account
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.formats import Format
-from labkit.roofline.quantization import Recipe, recipe_of
+from labkit.roofline.quantization import Quantization, quantization_of
 from labkit.roofline.tensors import Shape
 
 
@@ -47,15 +47,15 @@ def simple(
     """
     shape = shape_of(config)
     active = shape.active_parameters if active_parameters is None else active_parameters
-    bits = _body_bits(shape, recipe_of(config)) if weight_bits is None else weight_bits
+    bits = _body_bits(shape, quantization_of(config)) if weight_bits is None else weight_bits
     for name, value in (("active_parameters", active), ("weight_bits", bits), ("head_bits", head_bits)):
         if not value > 0:
             raise BadInput(name, value, "a positive number")
     return Simple(active, bits, shape.vocab * shape.hidden, head_bits)
 
 
-def _body_bits(shape: Shape, recipe: Recipe) -> float:
-    return (recipe.experts if shape.experts else recipe.dense).bits
+def _body_bits(shape: Shape, quant: Quantization) -> float:
+    return (quant.experts if shape.experts else quant.dense).bits
 
 
 def bridge(short: Simple, account: Account) -> list[tuple[str, float]]:

@@ -18,7 +18,7 @@ from labkit.errors import BadInput
 from labkit.roofline import quantization, remote
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.formats import Format
-from labkit.roofline.quantization import Recipe
+from labkit.roofline.quantization import Quantization
 from labkit.roofline.sizes import stored_bytes
 from labkit.roofline.tensors import Role, Shape, Tensor
 
@@ -130,17 +130,17 @@ def whole(files: dict[str, dict[str, int]], source: str) -> Headers:
     return Headers(f"{len(files)} file(s) in {source}", tensors, True, float(sum(tensors.values())))
 
 
-def recipe_of(config: ModelConfig, headers: Headers) -> tuple[Recipe, HeaderBytes]:
-    """The recipe with each part's bytes as the files have them, and the comparison that led there."""
-    shape, recipe = shape_of(config), quantization.recipe_of(config)
+def quantization_of(config: ModelConfig, headers: Headers) -> tuple[Quantization, HeaderBytes]:
+    """The quant with each part's bytes as the files have them, and the comparison that led there."""
+    shape, quant = shape_of(config), quantization.quantization_of(config)
     by_config = {part: 0.0 for part in _PARTS}
     for tensor in shape.tensors:
-        by_config[_part(tensor)] += stored_bytes(tensor, recipe)
-    by_config["NEXTN layers"] = max(1, shape.nextn_layers) * sum(stored_bytes(t, recipe) for t in shape.nextn)
+        by_config[_part(tensor)] += stored_bytes(tensor, quant)
+    by_config["NEXTN layers"] = max(1, shape.nextn_layers) * sum(stored_bytes(t, quant) for t in shape.nextn)
     if not headers.whole:
         total = sum(by_config.values())
         note = "Only the index is at hand: its total may hold towers that a step of text does not read."
-        return recipe, HeaderBytes(headers.source, (("all tensors", total, headers.total),), 0.0, (note,))
+        return quant, HeaderBytes(headers.source, (("all tensors", total, headers.total),), 0.0, (note,))
     found, towers = _sort(headers.tensors, shape)
     ratios = {p: found[p] / by_config[p] for p in _PARTS if by_config[p] and found[p]}
     notes = [f"The files hold no {p}, which the config has." for p in _PARTS if by_config[p] and not found[p]] + [
@@ -152,10 +152,10 @@ def recipe_of(config: ModelConfig, headers: Headers) -> tuple[Recipe, HeaderByte
     for tensor in (*shape.tensors, *shape.nextn):
         ratio = ratios.get("NEXTN layers" if tensor in shape.nextn else _part(tensor))
         if ratio and abs(ratio - 1) > 1e-9:
-            mixed = recipe.formats(tensor, on_disk=True)
+            mixed = quant.formats(tensor, on_disk=True)
             modules[tensor] = tuple((_scaled(form, tensor, ratio), n) for form, n in mixed)
     parts = tuple((p, by_config[p], found[p]) for p in _PARTS)
-    merged = dataclasses.replace(recipe, modules={**recipe.modules, **modules})
+    merged = dataclasses.replace(quant, modules={**quant.modules, **modules})
     return merged, HeaderBytes(headers.source, parts, towers, tuple(notes))
 
 

@@ -11,7 +11,7 @@ from labkit.errors import BadInput
 from labkit.evidence import Tier
 from labkit.roofline.account import per_tensor
 from labkit.roofline.architectures import shape_of
-from labkit.roofline.quantization import recipe_of
+from labkit.roofline.quantization import quantization_of
 
 
 def test_everything_has_a_source_and_a_date():
@@ -39,7 +39,7 @@ def test_machines_are_specified_and_results_reported():
 def test_every_model_has_an_account():
     for m in catalog.catalog().models.values():
         assert per_tensor(m.config, context=1000).total_bytes > 0
-        assert recipe_of(m.config).as_dict()
+        assert quantization_of(m.config).as_dict()
         assert all(e.tier is Tier.REPORTED for e in m.published.values())
 
 

@@ -161,7 +161,7 @@ def test_the_example_is_a_valid_catalog(capsys, tmp_path, monkeypatch):
     (tmp_path / "own.yaml").write_text(text)
     monkeypatch.setenv("LABKIT_CATALOG", str(tmp_path))
     d = json.loads(out(capsys, "bytes", "--model", "my-model", "--machine", "my-desk", "--json"))
-    assert d["machine"] == "my-desk" and d["per_tensor"]["recipe"]["experts"] == "int4-g32"
+    assert d["machine"] == "my-desk" and d["per_tensor"]["quantization"]["experts"] == "int4-g32"
 
 
 def test_architectures_are_listed(capsys):

@@ -11,7 +11,7 @@ import labkit
 from labkit.catalog import load_config
 from labkit.roofline.account import draft_pass, per_tensor
 from labkit.roofline.architectures import shape_of
-from labkit.roofline.quantization import recipe_of
+from labkit.roofline.quantization import quantization_of
 from labkit.roofline.sizes import checkpoint_bytes
 
 WEIGHTS = Path(labkit.__file__).parent / "pocket" / "weights"
@@ -48,7 +48,7 @@ def test_every_parameter_too():
 
 def test_reached_by_its_path_it_is_the_same_model():
     assert load_config(WEIGHTS) == load_config("pocket") == load_config(WEIGHTS / "config.json")
-    assert recipe_of(load_config("pocket")).absorbed.name == "fp8-block128"
+    assert quantization_of(load_config("pocket")).absorbed.name == "fp8-block128"
 
 
 @pytest.mark.skipif(not (shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")), reason="no C compiler")

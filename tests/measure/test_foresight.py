@@ -2,6 +2,7 @@
 
 import pytest
 
+from labkit.engines.config import Speculative
 from labkit.evidence import measured
 from labkit.measure import machine, steps
 from labkit.measure.foresight import Foreseen, foresee
@@ -60,6 +61,14 @@ def test_drafting_is_predicted_between_no_draft_right_and_all(no_probes):
     found = said("mtp", fp8_head=(1.5e-3,))
     assert found.worst.value == pytest.approx(4 * found.best.value)  # three steps: one to four tokens a round
     assert found.worst.value > 1.5e-3 and " to " in found.text()
+
+
+def test_drafts_looked_up_in_the_text_cost_no_pass_over_weights():
+    plain, at = ARMS["fp8-head"].config, {"context": 200, "model": "pocket"}
+    looked_up = machine.byte_cost(plain, Speculative(algorithm="NGRAM", draft_tokens=4), **at)
+    verify, step = (machine.account(plain, positions=n, **at).total_bytes for n in (4, 1))
+    assert looked_up.value == pytest.approx(verify / step)
+    assert machine.byte_cost(plain, Speculative(), **at).value > looked_up.value
 
 
 def test_a_silent_fault_costs_the_healthy_round_and_yields_one_token(no_probes):

@@ -399,7 +399,7 @@ def test_contexts_double_and_bytes_grow_with_them(parameters):
     assert len(e.sweep()) == 8 and len(e.arms()) == 4
     assert e.arms()[-1].params.prompt_tokens == 8192
     ratio = next(v for what, v, _ in e.predictions({}) if "longest" in what)
-    assert ratio.value > 1 and e.byte_cost(8192).value < e.byte_cost(1024).value + 0.5
+    assert ratio.value > 1 and e.cost_at(8192).value < e.cost_at(1024).value + 0.5
 
 
 def test_real_load_lets_the_model_stop_by_itself(parameters):
@@ -465,7 +465,7 @@ def test_predictions_move_with_the_sliders_before_anything_is_measured(parameter
         tpot, gain, plane, curve, *_ = e.figures({}, None)
         spans = [t for t in gain.data if t.name.startswith("predicted")]
         seen.append(spans[0].y)
-        assert max(y for y in spans[0].y if y) == pytest.approx((steps + 1) / e.byte_cost(e.draft(), {}).value)
+        assert max(y for y in spans[0].y if y) == pytest.approx((steps + 1) / e.cost_of(e.draft(), {}).value)
         assert any("byte floor" in t.name for t in tpot.data) and any(
             "predicted" in t.name for t in plane.data if t.name
         )
@@ -482,7 +482,7 @@ def test_an_arrow_leads_from_predicted_to_measured(parameters):
     found = {plain.name: result(plain, 3e-3), drafting.name: result(drafting, 2e-3, accept=2.5)}
     _, gain, plane, *_ = e.figures(found, None)
     (arrow,) = [a for a in plane.layout.annotations if a.showarrow]
-    assert arrow.ax == e.byte_cost(e.draft(), found).value and arrow.ay == arrow.y
+    assert arrow.ax == e.cost_of(e.draft(), found).value and arrow.ay == arrow.y
     (arrow,) = [a for a in gain.layout.annotations if a.showarrow]
     assert arrow.y == speedup(found[drafting.name], found[plain.name]).value
     assert all(len(png(f)) > 5000 for f in (gain, plane))  # also in the picture

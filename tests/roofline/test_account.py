@@ -7,7 +7,7 @@ from labkit import catalog
 from labkit.errors import BadInput
 from labkit.evidence import Tier
 from labkit.roofline.account import draft_pass, per_tensor
-from labkit.roofline.quantization import recipe_of
+from labkit.roofline.quantization import quantization_of
 from labkit.roofline.simple import bridge, simple
 from labkit.roofline.sizes import checkpoint_bytes, kv_bytes_per_token
 
@@ -108,7 +108,7 @@ def test_heads():
 
 
 def test_verify_steps():
-    plain, verify = (per_tensor(QUANTISED, context=64, tokens=m) for m in (1, 3))
+    plain, verify = (per_tensor(QUANTISED, context=64, positions=m) for m in (1, 3))
     distinct = 12 * (1 - (7 / 12) ** 3)
     assert verify.distinct_experts == pytest.approx(distinct)
     ratio = distinct / 5
@@ -119,19 +119,19 @@ def test_verify_steps():
     for name in ("head", "MLA", "router", "norms", "KDA projections", "shared experts"):
         assert verify.group(name) == plain.group(name)
     assert (verify.kv_bytes, verify.state_bytes) == (plain.kv_bytes, plain.state_bytes)
-    assert verify.what == "verify step of 3 positions" and verify.tokens == 3
-    given = per_tensor(QUANTISED, context=64, tokens=3, distinct_experts=6)
+    assert verify.what == "verify step of 3 positions" and verify.positions == 3
+    given = per_tensor(QUANTISED, context=64, positions=3, distinct_experts=6)
     assert given.group("routed experts").payload_bytes == pytest.approx(
         6 / 5 * plain.group("routed experts").payload_bytes
     )
     for bad in (4.9, 12.1):
         with pytest.raises(BadInput, match="distinct_experts.*5 to 12"):
-            per_tensor(QUANTISED, context=64, tokens=3, distinct_experts=bad)
+            per_tensor(QUANTISED, context=64, positions=3, distinct_experts=bad)
     for edge in (5, 12):
-        assert per_tensor(QUANTISED, context=0, tokens=3, distinct_experts=edge).distinct_experts == edge
-    assert per_tensor(QUANTISED, context=0, tokens=2, distinct_experts=10).distinct_experts == 10
+        assert per_tensor(QUANTISED, context=0, positions=3, distinct_experts=edge).distinct_experts == edge
+    assert per_tensor(QUANTISED, context=0, positions=2, distinct_experts=10).distinct_experts == 10
     with pytest.raises(BadInput, match="5 to 10"):
-        per_tensor(QUANTISED, context=0, tokens=2, distinct_experts=11)
+        per_tensor(QUANTISED, context=0, positions=2, distinct_experts=11)
 
 
 def test_draft_pass():
@@ -144,7 +144,7 @@ def test_draft_pass():
     assert got["router"] == (12 * (D + 1) * 4, 0)
     assert draft.kv_bytes == 22 * 100 * 2 and draft.state_bytes == draft.convolution_bytes == 0
     assert draft_pass(QUANTISED, context=100, own_kv=False).kv_bytes == 0
-    assert draft.what == "draft pass" and draft.tokens == 1 and draft.distinct_experts == 5
+    assert draft.what == "draft pass" and draft.positions == 1 and draft.distinct_experts == 5
     assert sum(g.parameters for g in draft.groups) == pytest.approx(shapes.BAILING_NEXTN - 7 * 3 * D * 11 + V * D + D)
     with pytest.raises(BadInput, match="num_nextn_predict_layers.*NEXTN"):
         draft_pass(shapes.QWEN, context=1)
@@ -156,11 +156,11 @@ def test_checkpoint():
     plain = shapes.BAILING | {"router_dtype": None}
     assert checkpoint_bytes(plain) == 2 * (shapes.BAILING_TOTAL + shapes.BAILING_NEXTN)
     assert checkpoint_bytes(plain, nextn=False) == 2 * shapes.BAILING_TOTAL
-    assert checkpoint_bytes(plain, recipe_of(plain).with_formats(dense="fp32", absorbed="fp16")) > checkpoint_bytes(
-        plain
-    )
+    assert checkpoint_bytes(
+        plain, quantization_of(plain).with_formats(dense="fp32", absorbed="fp16")
+    ) > checkpoint_bytes(plain)
     # kv_b has the dense format on disk, whatever a step reads
-    r = recipe_of(QUANTISED)
+    r = quantization_of(QUANTISED)
     assert checkpoint_bytes(QUANTISED, r) == checkpoint_bytes(QUANTISED, r.with_formats(absorbed="fp32"))
 
 
@@ -180,7 +180,7 @@ def test_simple_account():
 
 def test_kv_a_token():
     assert kv_bytes_per_token(LING) == 8064
-    assert kv_bytes_per_token(LING, recipe_of(LING).with_formats(kv="fp8-tensor")) == 4032
+    assert kv_bytes_per_token(LING, quantization_of(LING).with_formats(kv="fp8-tensor")) == 4032
     for model, value in (
         ("ling-3.0-tiny", 6912),
         ("gpt-oss-120b", 73728),
@@ -217,7 +217,7 @@ def test_evidence_and_json():
     assert d["model"] == "ling-3.0-flash" and d["context"] == 1000 and d["tokens"] == 1
     assert d["weight_bytes"] == account.weight_bytes and d["what"] == "plain decode step"
     assert d["distinct_experts"] == account.distinct_experts and d["source"] == LING.source
-    assert d["recipe"]["experts"] == "mxfp4"
+    assert d["quantization"]["experts"] == "mxfp4"
     first = d["groups"][0]
     assert first == {
         "name": "KDA projections",
@@ -264,7 +264,7 @@ def test_the_bridge_between_the_accounts():
 
 
 def test_a_line_names_the_format_of_most_of_its_payload():
-    mixed = recipe_of(QUANTISED).with_formats(gate="fp32")  # 480 bytes of gates, 726 of convolutions and the like
-    assert per_tensor(QUANTISED, context=0, recipe=mixed).group("KDA small parts").format == "bf16"
+    mixed = quantization_of(QUANTISED).with_formats(gate="fp32")  # 480 bytes of gates, 726 of convolutions and the like
+    assert per_tensor(QUANTISED, context=0, quant=mixed).group("KDA small parts").format == "bf16"
     wide = mixed.with_formats(gate="fp32", small="fp16")
-    assert per_tensor(QUANTISED, context=0, recipe=wide).group("KDA small parts").format == "fp16"
+    assert per_tensor(QUANTISED, context=0, quant=wide).group("KDA small parts").format == "fp16"

@@ -15,7 +15,7 @@ def test_plain_numbers():
     assert f.effective_bandwidth(3.355e9, 0.02771) == pytest.approx(121.08e9, rel=1e-4)
     assert f.utilisation(3.355e9, 0.02771, 273e9) == pytest.approx(0.4435, abs=1e-4)
     assert f.intensity(5.1e9, 3.355e9) == pytest.approx(3.0402, abs=1e-4)
-    assert f.intensity(5.1e9, 3.355e9, tokens=4) == pytest.approx(12.161, abs=1e-3)
+    assert f.intensity(5.1e9, 3.355e9, positions=4) == pytest.approx(12.161, abs=1e-3)
     assert f.ridge(1e15, 273e9) == pytest.approx(3663, abs=0.1)
 
 
@@ -57,7 +57,7 @@ WORK = f.Work("per tensor", "ling-3.0-flash", "fp4", "synthetic")
 
 def test_utilisation_is_compared_only_under_equal_conditions():
     assert f.compare_utilisation((WORK, 0.5), (WORK, 0.6)) == pytest.approx(1.2)
-    for field in ("byte_model", "model", "recipe", "load"):
+    for field in ("byte_model", "model", "quantization", "load"):
         other = f.Work(**{**WORK.__dict__, field: "other"})
         with pytest.raises(BadInput, match=f"{field} differ"):
             f.compare_utilisation((WORK, 0.5), (other, 0.6))

@@ -11,7 +11,7 @@ from labkit.roofline.account import per_tensor
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.gguf import TYPES, read_gguf
 from labkit.roofline.predictions import batch_axis, context_crossover
-from labkit.roofline.quantization import recipe_of
+from labkit.roofline.quantization import quantization_of
 from labkit.roofline.simple import simple
 from labkit.roofline.sizes import checkpoint_bytes, kv_bytes_per_token
 
@@ -71,11 +71,11 @@ def test_a_step_reads_the_chosen_experts_and_one_embedding_row(model):
 
 
 def test_the_same_questions_can_be_asked_of_it(model):
-    plain, four = (per_tensor(model, context=0, tokens=m) for m in (1, 4))
+    plain, four = (per_tensor(model, context=0, positions=m) for m in (1, 4))
     assert plain.total_bytes < four.total_bytes < 4 * plain.total_bytes
     assert simple(model, 16).weight_bits == 4 and context_crossover(model) > 0
     assert per_tensor(model, context=0, head="bf16").group("head").total_bytes == D * V * 2
-    assert recipe_of(model).with_formats(experts="bf16").experts.name == "bf16"
+    assert quantization_of(model).with_formats(experts="bf16").experts.name == "bf16"
     assert len(batch_axis(model, [1, 8], context=10, bandwidth=1e11)) == 2
 
 

@@ -10,32 +10,32 @@ from labkit.roofline.floors import Work, compare_utilisation, floor_s, utilisati
 from labkit.roofline.formats import Format
 from labkit.roofline.predictions import context_crossover, latency, next_rung, round_bytes, sensitivity
 from labkit.roofline.proportions import mcnemar_exact, paired_difference, wilson
-from labkit.roofline.quantization import recipe_of
+from labkit.roofline.quantization import quantization_of
 from labkit.roofline.simple import simple
 from labkit.roofline.speculation import accept_length, expected_distinct_experts, speedup
 
 REFUSALS = [
     (lambda: Format.parse("fp3"), "format", "'fp3'", ["fp32", "bf16", "fp16", "fp8", "2", "8", "GGUF", "Q4_K"]),
     (
-        lambda: recipe_of(shapes.QWEN).with_formats(heads="bf16", extra="bf16"),
-        "recipe",
+        lambda: quantization_of(shapes.QWEN).with_formats(heads="bf16", extra="bf16"),
+        "quantization",
         "'extra, heads'",
         ["experts", "head", "router"],
     ),
     (
-        lambda: recipe_of(shapes.QWEN | {"torch_dtype": "int4"}),
+        lambda: quantization_of(shapes.QWEN | {"torch_dtype": "int4"}),
         "config: torch_dtype",
         "'int4'",
         ["bfloat16", "float16", "float32"],
     ),
     (
-        lambda: recipe_of(shapes.QWEN | {"quantization_config": "fp8"}),
+        lambda: quantization_of(shapes.QWEN | {"quantization_config": "fp8"}),
         "config: quantization_config",
         "'fp8'",
         ["object"],
     ),
     (
-        lambda: recipe_of(shapes.QWEN | {"quantization_config": {"quant_method": "odd"}}),
+        lambda: quantization_of(shapes.QWEN | {"quantization_config": {"quant_method": "odd"}}),
         "config: quantization_config.quant_method",
         "'odd'",
         [
@@ -54,13 +54,15 @@ REFUSALS = [
         ],
     ),
     (
-        lambda: recipe_of(shapes.QWEN | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128]}}),
+        lambda: quantization_of(
+            shapes.QWEN | {"quantization_config": {"quant_method": "fp8", "weight_block_size": [128]}}
+        ),
         "config: weight_block_size",
         "[128]",
         ["rows", "columns"],
     ),
     (
-        lambda: recipe_of(
+        lambda: quantization_of(
             shapes.QWEN | {"quantization_config": {"quant_method": "fp8", "routed_experts_quant_method": "int4"}}
         ),
         "config: routed_experts_quant_method",
@@ -68,7 +70,7 @@ REFUSALS = [
         ["fp8", "mxfp4"],
     ),
     (
-        lambda: recipe_of(
+        lambda: quantization_of(
             shapes.QWEN
             | {
                 "quantization_config": {
@@ -83,13 +85,15 @@ REFUSALS = [
         ["32", "MXFP4"],
     ),
     (
-        lambda: recipe_of(shapes.QWEN | {"quantization_config": {"quant_method": "awq", "bits": 9, "group_size": 64}}),
+        lambda: quantization_of(
+            shapes.QWEN | {"quantization_config": {"quant_method": "awq", "bits": 9, "group_size": 64}}
+        ),
         "config: weight bits and group size",
         "(9, 64)",
         ["2", "8", "1"],
     ),
     (
-        lambda: recipe_of(
+        lambda: quantization_of(
             shapes.QWEN | {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": [1]}}
         ),
         "config: config_groups",
@@ -97,7 +101,7 @@ REFUSALS = [
         ["targets"],
     ),
     (
-        lambda: recipe_of(
+        lambda: quantization_of(
             shapes.QWEN
             | {"quantization_config": {"quant_method": "compressed-tensors", "config_groups": {"a": {"weights": None}}}}
         ),
@@ -170,10 +174,10 @@ REFUSALS = [
     (lambda: shape_of(shapes.QWEN | {"decoder_sparse_step": 0}), "config: decoder_sparse_step", "0", ["1", "integer"]),
     (lambda: per_tensor(shapes.QWEN, context=0).group("nothing"), "group", "'nothing'", ["experts", "head", "router"]),
     (lambda: per_tensor(shapes.QWEN, context=-1), "context", "-1", ["0", "integer"]),
-    (lambda: per_tensor(shapes.QWEN, context=0, tokens=0), "tokens", "0", ["1", "integer"]),
+    (lambda: per_tensor(shapes.QWEN, context=0, positions=0), "positions", "0", ["1", "integer"]),
     (lambda: per_tensor(shapes.QWEN, context=0, head="int4"), "head", "'int4'", ["bf16", "fp8", "fp32"]),
     (
-        lambda: per_tensor(shapes.QWEN, context=0, tokens=2, distinct_experts=3),
+        lambda: per_tensor(shapes.QWEN, context=0, positions=2, distinct_experts=3),
         "distinct_experts",
         "3",
         ["4", "8", "2"],

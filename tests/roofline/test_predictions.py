@@ -6,7 +6,7 @@ from labkit.errors import BadInput
 from labkit.evidence import Tier, reported, spec
 from labkit.roofline import predictions as p
 from labkit.roofline.account import draft_pass, per_tensor
-from labkit.roofline.quantization import recipe_of
+from labkit.roofline.quantization import quantization_of
 
 LING = catalog.model("ling-3.0-flash").config
 
@@ -21,16 +21,16 @@ def test_rungs():
 def test_rounds():
     r = p.round_bytes(LING, context=33792, drafts=3, head="fp8")
     plain, draft = per_tensor(LING, context=33792, head="fp8"), draft_pass(LING, context=33792, head="fp8")
-    verify = per_tensor(LING, context=33792, head="fp8", tokens=4)
+    verify = per_tensor(LING, context=33792, head="fp8", positions=4)
     assert (r.plain, r.verify, r.draft, r.drafts) == (plain, verify, draft, 3)
     assert r.total_bytes == verify.total_bytes + 3 * draft.total_bytes
     assert r.c == pytest.approx(1.9299, abs=1e-4)
     without = p.round_bytes(LING, context=33792, drafts=3, head="fp8", draft_kv=False)
     assert r.total_bytes - without.total_bytes == pytest.approx(3 * 33792 * 1152)
     few = p.round_bytes(LING, context=0, drafts=1, distinct_experts=8)
-    assert few.verify.distinct_experts == 8 and few.verify.tokens == 2
-    wide = p.round_bytes(LING, context=0, drafts=1, recipe=recipe_of(LING).with_formats(experts="bf16"))
-    assert wide.plain.recipe.experts.name == wide.verify.recipe.experts.name == wide.draft.recipe.experts.name == "bf16"
+    assert few.verify.distinct_experts == 8 and few.verify.positions == 2
+    wide = p.round_bytes(LING, context=0, drafts=1, quant=quantization_of(LING).with_formats(experts="bf16"))
+    assert wide.plain.quant.experts.name == wide.verify.quant.experts.name == wide.draft.quant.experts.name == "bf16"
     for bad in (0, 1.5, True):
         with pytest.raises(BadInput, match="drafts"):
             p.round_bytes(LING, context=0, drafts=bad)
@@ -71,7 +71,7 @@ def test_the_crossover_is_where_kv_equals_weights(model):
 def test_crossover_choices():
     plain, fp8 = p.context_crossover(LING), p.context_crossover(LING, head="fp8")
     assert plain == pytest.approx(4813.867e6 / 8064, rel=1e-6) and fp8 < plain
-    half = p.context_crossover(LING, recipe_of(LING).with_formats(kv="fp8-tensor"))
+    half = p.context_crossover(LING, quantization_of(LING).with_formats(kv="fp8-tensor"))
     assert half == pytest.approx(2 * plain)
     windowed = shapes.GPT_OSS | {"layer_types": ["sliding_attention"] * 5}
     with pytest.raises(BadInput, match="can outgrow its weights"):
@@ -126,7 +126,7 @@ def test_the_batch_axis():
     points = p.batch_axis(config, [1, 2, 100], context=50, bandwidth=1e6, peak_flops=1e9)
     one = per_tensor(config, context=50)
     assert points[0].step_bytes == pytest.approx(one.total_bytes)
-    two = per_tensor(config, context=50, tokens=2)
+    two = per_tensor(config, context=50, positions=2)
     assert points[1].step_bytes == pytest.approx(
         two.weight_bytes + 2 * (one.kv_bytes + one.state_bytes + one.convolution_bytes)
     )
@@ -144,7 +144,9 @@ def test_the_batch_axis():
     assert free.compute_s is None and free.step_s == free.memory_s
     fp8 = p.batch_axis(config, [1], context=0, bandwidth=1e6, head="fp8")[0]
     assert fp8.step_bytes < free.step_bytes
-    wide = p.batch_axis(config, [1], context=0, bandwidth=1e6, recipe=recipe_of(config).with_formats(dense="fp32"))[0]
+    wide = p.batch_axis(
+        config, [1], context=0, bandwidth=1e6, quant=quantization_of(config).with_formats(dense="fp32")
+    )[0]
     assert wide.step_bytes > free.step_bytes
     with pytest.raises(BadInput, match="bandwidth"):
         p.batch_axis(config, [1], context=0, bandwidth=0)
@@ -167,8 +169,8 @@ def test_only_positive_numbers(call):
 
 
 def test_the_crossover_to_the_byte():
-    wide = recipe_of(shapes.QWEN).with_formats(experts="fp32")
-    weights = per_tensor(shapes.QWEN, context=0, recipe=wide).weight_bytes
+    wide = quantization_of(shapes.QWEN).with_formats(experts="fp32")
+    weights = per_tensor(shapes.QWEN, context=0, quant=wide).weight_bytes
     assert p.context_crossover(shapes.QWEN, wide) == pytest.approx(weights / (6 * 28 * 2), abs=1e-9)
     # Where the windows are full exactly at the crossing, that is the crossing.
     only = shapes.GPT_OSS | {"layer_types": ["sliding_attention"] * 5, "head_dim": 1, "num_key_value_heads": 1}

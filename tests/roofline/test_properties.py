@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from labkit.roofline.account import draft_pass, per_tensor
 from labkit.roofline.formats import Format
 from labkit.roofline.predictions import round_bytes
-from labkit.roofline.quantization import recipe_of
+from labkit.roofline.quantization import quantization_of
 from labkit.roofline.simple import simple
 from labkit.roofline.speculation import expected_distinct_experts
 
@@ -22,13 +22,13 @@ roles = st.sampled_from(
 
 @given(configs, roles, contexts, st.integers(1, 6))
 def test_more_bits_more_bytes(config, role, context, tokens):
-    recipe = recipe_of(config)
+    quant = quantization_of(config)
     totals = [
-        per_tensor(config, context=context, tokens=tokens, recipe=recipe.with_formats(**{role: w})).total_bytes
+        per_tensor(config, context=context, positions=tokens, quant=quant.with_formats(**{role: w})).total_bytes
         for w in ("fp16", "fp32")
     ]
     assert totals[0] <= totals[1]
-    eight = per_tensor(config, context=context, tokens=tokens, recipe=recipe.with_formats(**{role: "int8-g64"}))
+    eight = per_tensor(config, context=context, positions=tokens, quant=quant.with_formats(**{role: "int8-g64"}))
     assert role in ("router", "small") or eight.total_bytes <= totals[0] * (1 + 1e-12)
 
 
@@ -49,7 +49,7 @@ def test_more_context_more_bytes(config, one, other):
 
 @given(configs, contexts, st.integers(1, 64))
 def test_a_wider_window_reads_more_but_less_than_as_many_plain_steps(config, context, tokens):
-    plain, window, next_window = (per_tensor(config, context=context, tokens=m) for m in (1, tokens, tokens + 1))
+    plain, window, next_window = (per_tensor(config, context=context, positions=m) for m in (1, tokens, tokens + 1))
     assert plain.total_bytes <= window.total_bytes <= next_window.total_bytes
     assert window.total_bytes <= tokens * plain.total_bytes * (1 + 1e-12)
     # Rounding of 1 - (1 - k/n) may lie a hair below k.
@@ -83,6 +83,6 @@ def test_the_simple_account_is_monotone_in_bits(config, weight, head, more):
 
 @given(configs, contexts, st.integers(1, 8))
 def test_a_total_is_the_sum_of_its_parts(config, context, tokens):
-    a = per_tensor(config, context=context, tokens=tokens)
+    a = per_tensor(config, context=context, positions=tokens)
     parts = sum(g.payload_bytes + g.scale_bytes + g.padding_bytes for g in a.groups)
     assert abs(a.total_bytes - parts - a.kv_bytes - a.state_bytes - a.convolution_bytes) <= 1e-6 * a.total_bytes

@@ -22,10 +22,10 @@ CONFIG = shapes.QWEN | {"quantization_config": {"quant_method": "fp8", "weight_b
 
 def entries(config, shrink=1.0):
     """name -> bytes as a checkpoint of this config has them, one entry a matrix; `shrink` changes the experts."""
-    shape, recipe = shape_of(config), stored.quantization.recipe_of(config)
+    shape, quant = shape_of(config), stored.quantization.quantization_of(config)
     found = {}
     for t in shape.tensors:
-        for form, _ in recipe.formats(t, on_disk=True)[:1]:
+        for form, _ in quant.formats(t, on_disk=True)[:1]:
             for layer in t.at or (0,):
                 for e in range(max(1, t.experts)):
                     name = (t.path or f"model.{t.name}").format(layer, e=e)
@@ -67,17 +67,17 @@ def folder(tmp_path):
 
 def opened(model):
     config, headers = stored.open_model(str(model), catalog.load_config)
-    return config, headers, *stored.recipe_of(config, headers)
+    return config, headers, *stored.quantization_of(config, headers)
 
 
 def test_headers_that_agree(folder):
-    config, headers, recipe, held = opened(folder)
+    config, headers, quant, held = opened(folder)
     assert headers.whole and held.towers == 77 and not held.notes
     assert all(b == pytest.approx(a, rel=0.01) for _, a, b in held.parts)
     assert "agree with the config" in held.sentence() and held.as_dict()["agree"]
-    plain, read = (per_tensor(config, context=9, recipe=r).total_bytes for r in (None, recipe))
+    plain, read = (per_tensor(config, context=9, quant=r).total_bytes for r in (None, quant))
     assert read == pytest.approx(plain, rel=0.01)
-    assert checkpoint_bytes(config, recipe) == pytest.approx(headers.total - 77)
+    assert checkpoint_bytes(config, quant) == pytest.approx(headers.total - 77)
 
 
 def test_the_account_is_read_from_the_files_where_they_disagree(folder):
@@ -87,9 +87,9 @@ def test_the_account_is_read_from_the_files_where_they_disagree(folder):
         name.unlink()
     (folder / stored.INDEX).unlink()
     write(folder / "model.safetensors", sizes)
-    config, _, recipe, held = opened(folder)
+    config, _, quant, held = opened(folder)
     assert "do NOT agree" in held.sentence() and not held.as_dict()["agree"]
-    group = per_tensor(config, context=0, recipe=recipe).group("routed experts")
+    group = per_tensor(config, context=0, quant=quant).group("routed experts")
     assert group.total_bytes == pytest.approx(
         per_tensor(config, context=0).group("routed experts").total_bytes / 2, 0.02
     )

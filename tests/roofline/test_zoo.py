@@ -15,7 +15,7 @@ from labkit.catalog.read import last_place
 from labkit.errors import BadInput
 from labkit.roofline.account import per_tensor
 from labkit.roofline.architectures import shape_of
-from labkit.roofline.quantization import recipe_of, unmatched
+from labkit.roofline.quantization import quantization_of, unmatched
 from labkit.roofline.simple import simple
 from labkit.roofline.sizes import checkpoint_bytes, held_cache_bytes
 
@@ -51,14 +51,14 @@ def test_parameters_are_the_makers(name):
 @pytest.mark.parametrize("name", COUNTED)
 def test_its_accounts_hold_together(name):
     config = config_of(name)
-    shape, recipe = shape_of(config), recipe_of(config)
-    plain = per_tensor(config, context=32768, recipe=recipe)
-    verify = per_tensor(config, context=32768, tokens=4, recipe=recipe)
-    held = checkpoint_bytes(config, recipe)
+    shape, quant = shape_of(config), quantization_of(config)
+    plain = per_tensor(config, context=32768, quant=quant)
+    verify = per_tensor(config, context=32768, positions=4, quant=quant)
+    held = checkpoint_bytes(config, quant)
     assert 0 < plain.weight_bytes <= verify.weight_bytes <= held * 1.3  # MLA's expanded kv_b may exceed what is stored
     assert simple(config).total_bytes > 0
     assert sum(g.parameters for g in plain.groups) == pytest.approx(shape.active_parameters)
-    assert plain.kv_bytes <= held_cache_bytes(config, 32768, recipe) * 1.01
+    assert plain.kv_bytes <= held_cache_bytes(config, 32768, quant) * 1.01
     assert not unmatched(config)
 
 
@@ -101,7 +101,7 @@ def test_a_checkpoint_has_the_published_size(name, gigabytes):
     ],
 )
 def test_formats_told_in_any_dialect(name, roles):
-    assert roles.items() <= recipe_of(config_of(name)).as_dict().items()
+    assert roles.items() <= quantization_of(config_of(name)).as_dict().items()
 
 
 def test_a_folder_with_its_sidecar_is_read(tmp_path):

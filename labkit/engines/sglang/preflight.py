@@ -143,17 +143,17 @@ def capacity(model: "Mapping | ModelConfig", config: "EngineConfig", card: Gpu) 
     (mem_fraction_static of the card). Raises BadInput for an architecture that the account does not know.
     """
     from labkit.roofline.capacity import capacity as needed
-    from labkit.roofline.quantization import recipe_of
+    from labkit.roofline.quantization import quantization_of
 
     fraction = config.mem_fraction_static or (UNIFIED_FRACTION if card.unified else 0.88)
     how = f"mem_fraction_static {fraction:g} of {card.memory_bytes / 1e9:.0f} GB of {card.name}"
     usable = spec(fraction * card.memory_bytes, "B", how)
     formats = {"fp8_e4m3": "fp8-tensor", "fp8_e5m2": "fp8-tensor", "bf16": "bf16", "bfloat16": "bf16"}
-    recipe = recipe_of(model).with_formats(kv=formats.get(config.kv_cache_dtype or "auto"))
+    quant = quantization_of(model).with_formats(kv=formats.get(config.kv_cache_dtype or "auto"))
     machine = Machine("card", card.name, usable, how, usable=usable)
     drafts = config.speculative.draft_tokens if config.speculative and config.speculative.draft_tokens else 0
     # CUDA graphs and workspaces stand outside the static part.
-    return needed(model, machine, context=config.context_length or 32768, drafts=drafts, recipe=recipe, graphs=0)
+    return needed(model, machine, context=config.context_length or 32768, drafts=drafts, quant=quant, graphs=0)
 
 
 def before_start(config: "EngineConfig", card: Gpu | None) -> list[Notice]:

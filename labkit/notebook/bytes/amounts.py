@@ -102,12 +102,12 @@ def context_lines(at: Choice) -> Lines:
 
 
 def window_figure(at: Choice) -> go.Figure:
-    verifies = [at.account(tokens=m) for m in range(1, WINDOWS + 1)]
+    verifies = [at.account(positions=m) for m in range(1, WINDOWS + 1)]
     return figures.against_window(verifies, at.rounds(), at.shape.experts, at.top_k, at.window)
 
 
 def window_lines(at: Choice) -> Lines:
-    m, verify = at.window, at.account(tokens=at.window)
+    m, verify = at.window, at.account(positions=at.window)
     most = min(at.shape.experts, m * at.top_k)
     distinct = (
         "distinct experts per layer",

@@ -36,7 +36,7 @@ def your_lines(at: Choice, my_model: str, my_machine: str) -> list[Line]:
 
 def questions(at: Choice) -> list[tuple[str, str]]:
     """(question, answer) at the present settings."""
-    speed, plain, four = at.machine.bandwidth, at.account(), at.account(tokens=4)
+    speed, plain, four = at.machine.bandwidth, at.account(), at.account(positions=4)
     saved = at.account(head="bf16").evidence() - at.account(head="fp8").evidence()
     twice = at.account(context=2 * at.context)
     found = [

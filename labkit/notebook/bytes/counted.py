@@ -17,7 +17,7 @@ from labkit.roofline.capacity import Capacity, capacity, largest_batch
 from labkit.roofline.drafting import Round, simulate
 from labkit.roofline.formats import Format
 from labkit.roofline.predictions import BatchPoint, RoundBytes, batch_axis, context_crossover, round_bytes
-from labkit.roofline.quantization import Recipe, recipe_of
+from labkit.roofline.quantization import Quantization, quantization_of
 from labkit.roofline.simple import Simple, simple
 from labkit.roofline.tensors import Shape
 
@@ -66,28 +66,28 @@ class Counted:
         return self.base if self.top_k == self.shape.top_k else with_top_k(self.base, self.top_k)
 
     @property
-    def recipe(self) -> Recipe:
+    def quant(self) -> Quantization:
         chosen = self.values["experts"]
-        return recipe_of(self.base).with_formats(experts=None if chosen == AS_RELEASED else chosen)
+        return quantization_of(self.base).with_formats(experts=None if chosen == AS_RELEASED else chosen)
 
     @property
     def head(self) -> str | None:
         return None if self.values["head"] == AS_RELEASED else self.values["head"]
 
-    def account(self, *, context: int | None = None, tokens: int = 1, head: str | None = None) -> Account:
+    def account(self, *, context: int | None = None, positions: int = 1, head: str | None = None) -> Account:
         """The per-tensor account at the present settings."""
         return per_tensor(
             self.config,
             context=self.context if context is None else context,
-            recipe=self.recipe,
+            quant=self.quant,
             head=head or self.head,
-            tokens=tokens,
+            positions=positions,
         )
 
     def simple(self) -> Simple:
         """The simple account at the present settings."""
-        bits = (self.recipe.experts if self.shape.experts else self.recipe.dense).bits
-        return simple(self.config, self.account(context=0).recipe.head.bits, weight_bits=bits)
+        bits = (self.quant.experts if self.shape.experts else self.quant.dense).bits
+        return simple(self.config, self.account(context=0).quant.head.bits, weight_bits=bits)
 
     def simple_step(self) -> Evidence:
         active = spec(self.simple().active_parameters, "param", self.base.source)
@@ -113,7 +113,7 @@ class Counted:
     def crossover(self) -> float | None:
         """The context at which KV equals the weights, None where it never does."""
         try:
-            return context_crossover(self.config, self.recipe, self.head)
+            return context_crossover(self.config, self.quant, self.head)
         except BadInput:
             return None
 
@@ -122,13 +122,13 @@ class Counted:
         if not self.shape.nextn:
             return []
         return [
-            round_bytes(self.config, context=self.context, drafts=m - 1, recipe=self.recipe, head=self.head)
+            round_bytes(self.config, context=self.context, drafts=m - 1, quant=self.quant, head=self.head)
             for m in range(2, most + 1)
         ]
 
     def largest_batch(self) -> int | None:
         """The largest batch that memory holds, where that is less than the batch axis shows; else None."""
-        held = largest_batch(self.config, self.machine, BATCHES, context=self.context, recipe=self.recipe)
+        held = largest_batch(self.config, self.machine, BATCHES, context=self.context, quant=self.quant)
         return None if held is None or held == BATCHES[-1] else held
 
     def batches(self) -> list[BatchPoint]:
@@ -140,7 +140,7 @@ class Counted:
             context=self.context,
             bandwidth=self.machine.bandwidth.si,
             peak_flops=None if peak is None else peak[0],
-            recipe=self.recipe,
+            quant=self.quant,
             head=self.head,
         )
 
@@ -155,24 +155,24 @@ class Counted:
     def room(self, context: int | None = None) -> Capacity | None:
         """What `batch` sequences must hold at the present settings; None where the machine's memory is not known."""
         context = self.context if context is None else context
-        return capacity(self.config, self.machine, context=context, batch=self.batch, recipe=self.recipe)
+        return capacity(self.config, self.machine, context=context, batch=self.batch, quant=self.quant)
 
     def changes(self) -> list[tuple[str, Account]]:
         """(change, account after it) for single changes of format, head and context, the present settings first."""
         found = [("as it is", self.account())]
-        if self.account().recipe.head.bits > 8:
+        if self.account().quant.head.bits > 8:
             found.append(("FP8 head", self.account(head="fp8")))
         role = "experts" if self.shape.experts else "dense"
         for name in ("bf16", "fp8-block128", "nvfp4"):
             form = Format.parse(name)
-            if form.bits != getattr(self.recipe, role).bits:
-                recipe = self.recipe.with_formats(**{role: form})
-                account = per_tensor(self.config, context=self.context, recipe=recipe, head=self.head)
+            if form.bits != getattr(self.quant, role).bits:
+                quant = self.quant.with_formats(**{role: form})
+                account = per_tensor(self.config, context=self.context, quant=quant, head=self.head)
                 what = "routed experts" if self.shape.experts else "projections"
                 found.append((f"{what} in {name}", account))
-        if self.recipe.kv.bits > 8:
-            recipe = self.recipe.with_formats(kv="fp8-tensor")
-            found.append(("FP8 KV cache", per_tensor(self.config, context=self.context, recipe=recipe, head=self.head)))
+        if self.quant.kv.bits > 8:
+            quant = self.quant.with_formats(kv="fp8-tensor")
+            found.append(("FP8 KV cache", per_tensor(self.config, context=self.context, quant=quant, head=self.head)))
         found.append(("an eighth of the context", self.account(context=self.context // 8)))
         if 2 * self.context <= self.longest:
             found.append(("twice the context", self.account(context=2 * self.context)))
@@ -181,7 +181,7 @@ class Counted:
     def costs_by_bytes(self) -> tuple[float, float]:
         """(of a further position to verify, of a draft pass) in plain steps, by bytes at the present settings."""
         plain = self.account().total_bytes
-        verify = (self.account(tokens=4).total_bytes - plain) / 3 / plain
+        verify = (self.account(positions=4).total_bytes - plain) / 3 / plain
         rounds = self.rounds(most=2)
         return verify, rounds[0].draft.total_bytes / plain if rounds else DRAFT_COST
 

@@ -70,7 +70,7 @@ def used_lines(at: Choice) -> Lines:
     works = []
     for name, step in (("simple", at.simple_step()), ("per tensor", at.account().evidence())):
         used = utilisation(step, time, at.machine.bandwidth)
-        works.append((Work(name, at.base.name, str(at.recipe.as_dict()), "synthetic"), used.value))
+        works.append((Work(name, at.base.name, str(at.quant.as_dict()), "synthetic"), used.value))
         lines += [
             (f"bandwidth, {name}", effective_bandwidth(step, time), ""),
             (f"U, {name}", used.to("%"), f"{1 - used.value:.0%} left, by this account"),

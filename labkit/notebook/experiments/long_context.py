@@ -122,13 +122,10 @@ class LongContext(Experiment):
     def floors_of(self, results: Mapping[str, Result]) -> list[tuple[Result, Evidence]]:
         return [(plain, self.floor(n)) for n, plain, _ in self.pairs(results)]
 
-    def byte_cost(self, n: int) -> Evidence:
+    def cost_at(self, n: int) -> Evidence:
         """c by bytes at a context."""
         config = self.subject.config
-        s = config.speculative
-        steps = 0 if s.from_text else s.steps or 0
-        whole = self.round_bytes(config, context=n, steps=steps, tokens=s.verified, draft=s.draft_model_path)
-        return whole / self.account_of(config, context=n).evidence()
+        return self.byte_cost(config, config.speculative, context=n)
 
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         last = self.contexts()[-1]
@@ -142,10 +139,10 @@ class LongContext(Experiment):
                 ends[1].evidence() / ends[0].evidence(),
                 "if time is proportional to bytes",
             ),
-            (f"c by bytes at {_k(LEAST)}", self.byte_cost(LEAST), ""),
+            (f"c by bytes at {_k(LEAST)}", self.cost_at(LEAST), ""),
             (
                 f"c by bytes at {_k(last)}",
-                self.byte_cost(last),
+                self.cost_at(last),
                 "a verify reads the KV once for several tokens"
                 + ("" if self.subject.config.speculative.from_text else ", each draft pass that of its own layer"),
             ),
@@ -167,14 +164,14 @@ class LongContext(Experiment):
             ),
             runs.context_sweep(
                 {"c": [(n, cost(m, p)) for n, p, m in both]},
-                {"c": [(n, self.byte_cost(n)) for n in self.contexts()]},
+                {"c": [(n, self.cost_at(n)) for n in self.contexts()]},
                 unit="1",
                 y="c: time per round, in plain steps",
                 title="c over context",
             ),
             speculation.ac_plane(
                 [(_k(n), m.accept, cost(m, p)) for n, p, m in both],
-                predicted=[(_k(n), self.byte_cost(n), m.accept, m.accept) for n, _, m in both],
+                predicted=[(_k(n), self.cost_at(n), m.accept, m.accept) for n, _, m in both],
             )
             if both
             else waiting("Yield a over cost c"),
@@ -189,7 +186,7 @@ class LongContext(Experiment):
                 lines += [
                     (f"TPOT, {drafting.name}", drafting.tpot, f"speed-up {speedup(drafting, plain).value:.2f}"),
                     (f"a at {_k(n)}", drafting.accept, ""),
-                    (f"c at {_k(n)}", cost(drafting, plain), f"by bytes {self.byte_cost(n).value:.2f}"),
+                    (f"c at {_k(n)}", cost(drafting, plain), f"by bytes {self.cost_at(n).value:.2f}"),
                 ]
         if self.guessed is not None and len(pairs) > 1:
             ratio = f"measured {pairs[-1][1].tpot.value / pairs[0][1].tpot.value:.2f}"
@@ -227,7 +224,7 @@ class LongContext(Experiment):
         )
         return (
             f"c {moves} from {before.quantity()} at {_k(n)} to {after.quantity()} at {_k(m)}; by bytes it goes from"
-            f" {self.byte_cost(n).value:.2f} to {self.byte_cost(m).value:.2f}."
+            f" {self.cost_at(n).value:.2f} to {self.cost_at(m).value:.2f}."
         )
 
 

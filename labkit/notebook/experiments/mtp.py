@@ -21,7 +21,7 @@ from labkit.notebook.experiments.drafts import NUMBERS
 from labkit.notebook.render import Line, span
 from labkit.notebook.settings import Guess, Setting, checked
 from labkit.roofline import floors
-from labkit.roofline import speculation as law
+from labkit.roofline import speculation as formulas
 
 EXPERTS = "distinct experts"
 PLAIN = "plain"  # the arm without drafting, whatever its ladder calls it
@@ -193,12 +193,9 @@ class Mtp(Experiment):
             return base.context
         return (self.params.prompt_tokens or 150) + (self.values.get("output_tokens") or 256) // 2
 
-    def byte_cost(self, s: Speculative, results: Mapping[str, Result]) -> Evidence:
-        """c by bytes alone: bytes of a round over bytes of a plain step."""
-        context, config = self._context(results), self.plain_config()
-        steps, tokens = (0 if s.from_text else s.steps), s.verified
-        whole = self.round_bytes(config, context=context, steps=steps, tokens=tokens, draft=s.draft_model_path)
-        return whole / self.account_of(config, context=context).evidence()
+    def cost_of(self, s: Speculative, results: Mapping[str, Result]) -> Evidence:
+        """c by bytes alone."""
+        return self.byte_cost(self.plain_config(), s, context=self._context(results))
 
     def roof_cost(self, arm: Arm, results: Mapping[str, Result]) -> Evidence | None:
         """c by both roofs and fixed parts, where the engine's parts could be probed (labkit.measure.foresight)."""
@@ -207,11 +204,11 @@ class Mtp(Experiment):
 
     def expected_cost(self, arm: Arm, results: Mapping[str, Result]) -> Evidence:
         """The one c that every figure and prediction of a setting rests on: by both roofs, else by bytes."""
-        return self.roof_cost(arm, results) or self.byte_cost(_draft_of(arm), results)
+        return self.roof_cost(arm, results) or self.cost_of(_draft_of(arm), results)
 
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         s = self.draft()
-        c = self.byte_cost(s, results)
+        c = self.cost_of(s, results)
         roofs = self.roof_cost(self.arms()[1], results)
         lines: list[Line] = [
             (
@@ -223,7 +220,7 @@ class Mtp(Experiment):
             ("a to break even", roofs or c, "a must exceed c, or drafting loses"),
             (
                 "S if every draft is accepted",
-                law.speedup(count((s.steps or s.verified - 1) + 1, "1", "drafts + 1"), roofs or c),
+                formulas.speedup(count((s.steps or s.verified - 1) + 1, "1", "drafts + 1"), roofs or c),
                 "the most that this cost allows",
             ),
         ]
@@ -234,7 +231,7 @@ class Mtp(Experiment):
                 (f"{self.reported_on}: c", published, "head configuration not published"),
                 (
                     "S from the reported a and c",
-                    law.speedup(a, published),
+                    formulas.speedup(a, published),
                     "the published step was faster: an open residual",
                 ),
             ]
@@ -259,10 +256,10 @@ class Mtp(Experiment):
         )
         least, most = self.ends(s)
         chains = [r for r in drafted if r.arm.config.speculative.topk in (1, None)]
-        costs = {_tokens(r): self.byte_cost(r.arm.config.speculative, results) for r in chains}
+        costs = {_tokens(r): self.cost_of(r.arm.config.speculative, results) for r in chains}
         if not chains:
-            costs = {a.verified: self.byte_cost(a, results) for a in map(_draft_of, self._curve())}
-        costs.setdefault(s.verified, self.byte_cost(s, results))
+            costs = {a.verified: self.cost_of(a, results) for a in map(_draft_of, self._curve())}
+        costs.setdefault(s.verified, self.cost_of(s, results))
         points = [(r.name, r.accept, cost(r, base)) for r in drafted]
         predicted = [(r.name, self.expected_cost(r.arm, results), *self.ends(_draft_of(r.arm))) for r in drafted]
         return [
@@ -273,7 +270,7 @@ class Mtp(Experiment):
             ),
             speculation.speedups(
                 [(r.name, self.predicted_speedup(r, results), speedup(r, base)) for r in drafted],
-                ranges=[(here, law.speedup(least, c), law.speedup(most, c))] if open_ else [],
+                ranges=[(here, formulas.speedup(least, c), formulas.speedup(most, c))] if open_ else [],
                 guess=guess,
                 guess_at=here,
             ),
@@ -301,11 +298,11 @@ class Mtp(Experiment):
     def predicted_speedup(self, r: Result, results: Mapping[str, Result]) -> Evidence:
         """S = a / c with the measured a and a predicted c (by both roofs, else by bytes): what it says before any
         time is known."""
-        return law.speedup(r.accept, self.expected_cost(r.arm, results))
+        return formulas.speedup(r.accept, self.expected_cost(r.arm, results))
 
     def _cost_line(self, r: Result, base: Result, results: Mapping[str, Result]) -> Line:
         """Measured c beside both predictions and their errors."""
-        c, by_bytes = cost(r, base), self.byte_cost(r.arm.config.speculative, results)
+        c, by_bytes = cost(r, base), self.cost_of(r.arm.config.speculative, results)
         said = [("bytes", by_bytes), ("both roofs", self.roof_cost(r.arm, results))]
         shown = [f"by {how} {e.value:.2f} ({e.value / c.value - 1:+.1%})" for how, e in said if e is not None]
         return f"c, {r.name}", c, f"round time over the plain step; {', '.join(shown)}"
@@ -322,7 +319,7 @@ class Mtp(Experiment):
         rows = [
             (
                 m,
-                derived(law.expected_distinct_experts(n, k, m), "1", "N (1 - (1 - k/N)^m)", inputs),
+                derived(formulas.expected_distinct_experts(n, k, m), "1", "N (1 - (1 - k/N)^m)", inputs),
                 self.counted.get(m),
             )
             for m in range(1, most + 1)

@@ -4,13 +4,13 @@ import shapes
 from labkit import catalog
 from labkit.catalog.config import ModelConfig
 from labkit.errors import BadInput
-from labkit.roofline.quantization import recipe_of
+from labkit.roofline.quantization import quantization_of
 from labkit.roofline.tensors import Role
 
 
-def recipe(quantisation=None, **fields):
+def quant(quantisation=None, **fields):
     config = shapes.BAILING | fields
-    return recipe_of(config if quantisation is None else config | {"quantization_config": quantisation}).as_dict()
+    return quantization_of(config if quantisation is None else config | {"quantization_config": quantisation}).as_dict()
 
 
 BF16 = ("experts", "dense", "absorbed", "head", "embedding", "gate", "small", "kv", "convolution")
@@ -88,18 +88,18 @@ PLAIN = dict.fromkeys(BF16, "bf16") | {
     ],
 )
 def test_recipes_of_configs(quantisation, changed):
-    assert recipe(quantisation) == PLAIN | changed
+    assert quant(quantisation) == PLAIN | changed
 
 
 def test_dtypes():
-    assert recipe(router_dtype="float32")["router"] == "fp32"
-    assert recipe(router_dtype=None)["router"] == "bf16"
-    assert recipe(torch_dtype="float16", router_dtype="bf16") == dict.fromkeys(PLAIN, "fp16") | {"state": "fp32"}
+    assert quant(router_dtype="float32")["router"] == "fp32"
+    assert quant(router_dtype=None)["router"] == "bf16"
+    assert quant(torch_dtype="float16", router_dtype="bf16") == dict.fromkeys(PLAIN, "fp16") | {"state": "fp32"}
     no_dtype = {k: v for k, v in shapes.BAILING.items() if k != "torch_dtype"}
-    assert recipe_of(no_dtype | {"dtype": "float32"}).dense.name == "fp32"
-    assert recipe_of(no_dtype).dense.name == "bf16"
+    assert quantization_of(no_dtype | {"dtype": "float32"}).dense.name == "fp32"
+    assert quantization_of(no_dtype).dense.name == "bf16"
     with pytest.raises(BadInput, match="torch_dtype.*bfloat16, float16, float32"):
-        recipe(torch_dtype="int4")
+        quant(torch_dtype="int4")
 
 
 @pytest.mark.parametrize(
@@ -127,11 +127,11 @@ def test_dtypes():
 )
 def test_quantisation_that_is_not_known(quantisation, what):
     with pytest.raises(BadInput, match=what):
-        recipe(quantisation)
+        quant(quantisation)
 
 
 def test_roles_and_overrides():
-    r = recipe_of(catalog.model("ling-3.0-flash").config)
+    r = quantization_of(catalog.model("ling-3.0-flash").config)
     names = {role: r.of(role).name for role in Role}
     assert names == {
         Role.EXPERTS: "mxfp4",
@@ -148,7 +148,7 @@ def test_roles_and_overrides():
     assert r.of(Role.DENSE, on_disk=True).name == "fp8-block128"
     changed = r.with_formats(head="fp8-row", experts=None, kv="fp8-tensor")
     assert (changed.head.name, changed.experts.name, changed.kv.name) == ("fp8-row", "mxfp4", "fp8-tensor")
-    with pytest.raises(BadInput, match="recipe.*heads"):
+    with pytest.raises(BadInput, match="quantization.*heads"):
         r.with_formats(heads="bf16")
-    overridden = recipe_of(ModelConfig(shapes.BAILING, formats={"small": "fp32"}))
+    overridden = quantization_of(ModelConfig(shapes.BAILING, formats={"small": "fp32"}))
     assert overridden.small.name == "fp32" and overridden.dense.name == "bf16"
