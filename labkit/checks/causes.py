@@ -6,18 +6,15 @@ a supported one is a candidate: other causes may look the same, and the experime
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from labkit.checks.benefit import NO_INTERVAL, NO_OVERLAP
 from labkit.checks.check import FAIL, PASS, Check
-from labkit.measure.estimates import NOTHING_ACCEPTED
+from labkit.engines import ladder
+from labkit.measure.estimates import NOTHING_ACCEPTED, Comparison
 
 TOO_FEW = "too few repeats to tell"
 _SCATTER = 3.0  # times the spread between repeats that an effect must be before noise is excluded as its cause
-# What an arm changes; the ladder's own words for what it expects are taken too.
-DRAFTING, KERNELS, BYTES = "drafting", "kernels", "bytes"
-_KINDS = {"mtp": DRAFTING, "a > c": DRAFTING, "kernels": KERNELS, "same bytes, better kernels": KERNELS}
-_KINDS |= {"fp8-head": BYTES, "fewer bytes": BYTES, "a silent fault": DRAFTING}
 
 
 @dataclass(frozen=True)
@@ -80,22 +77,13 @@ class Benefit:
 
 def judge(
     step: str,
-    ratio: float,
-    low: float | None,
-    high: float | None,
+    found: Comparison,
     *,
-    kind: str | None = None,
-    accept: float | None = None,
-    c: float | None = None,
+    expect: str = ladder.NOTHING,
     fp8_head: bool = False,
-    module_shared: bool | None = None,
     same_prompts: bool = True,
     sampled: bool = False,
     spread: float = 0.0,
-    apart: bool = False,
-    backend_seen: bool | None = None,
-    head_seen: bool | None = None,
-    graphs: bool | None = None,
     disturbed: bool | None = None,
     gpu: bool = True,
     head: bool = True,
@@ -103,50 +91,41 @@ def judge(
     draft_layer: bool = True,
     checks: Iterable[Check] = (),
     where: str = "--url <URL>",
-    ladder: str | None = None,
+    again: str | None = None,
 ) -> Benefit:
-    """Judge a step by TPOT before over TPOT after, with candidate causes whenever it is no clear gain.
+    """Judge a step, with candidate causes whenever it is no clear gain.
 
-    kind: what the step changes (DRAFTING, KERNELS, BYTES or a ladder's word for what an arm expects; default by the
-    step's name). accept and c concern drafting. module_shared, backend_seen, head_seen, graphs: what the configuration
-    checks found (None: unknown); `checks` are read for them where they are not given. spread: largest relative
-    difference between repeats of either arm, 0 for a single one. apart: as in Benefit. disturbed: whether the engine's
-    thread had to wait for a core. gpu: whether the engine could run CUDA graphs at all. head, moe: whether the step is
-    about the LM head's format, or about MoE kernels. draft_layer: whether drafts come from a layer of the model, which
-    can be misread. where: how the commands reach the server; ladder: options with which `labkit ladder` measures the
-    arms again (None: `labkit bench` measures the server).
+    found: the arm after the step against the one before it. expect: what the arm should do (labkit.engines.ladder).
+    spread: largest relative difference between repeats of either arm, 0 for a single one. disturbed: whether the
+    engine's thread had to wait for a core. gpu: whether the engine could run CUDA graphs at all. head, moe: whether the
+    step is about the LM head's format, or about MoE kernels. draft_layer: whether drafts come from a layer of the
+    model, which can be misread. checks: what the configuration checks found. where: how the commands reach the server;
+    again: the command that measures both again (None: `labkit bench` measures the server).
     """
-    plain = Benefit(step, ratio, low, high, (), apart)
+    s = found.speedup
+    plain = Benefit(step, s.value, s.low, s.high, (), found.apart)
     if plain.verdict == "gain":
         return plain
     told = {check.name: check.verdict for check in checks}
-    module_shared = _or(module_shared, told.get("draft shares the head"))
-    backend_seen = _or(backend_seen, told.get("MoE kernels"))
-    head_seen = _or(head_seen, told.get("FP8 head"))
-    graphs = _or(graphs, told.get("CUDA graph"))
-    kind = _KINDS.get(kind or step, kind or step)
-    again = f"labkit bench {where}" if ladder is None else f"labkit ladder {ladder}".strip()
+    again = again or f"labkit bench {where}"
+    unclear = plain.verdict == TOO_FEW and s.value > 1
     causes: list[Cause] = []
-    if plain.verdict == TOO_FEW and ratio > 1:
-        kind, gpu = None, False  # nothing speaks for a fault yet: what is missing is repeats
-    if kind == DRAFTING:
-        dead = told.get("later draft positions") == FAIL
-        if draft_layer:
-            causes += _layer(accept, fp8_head, module_shared, dead, where)
-        causes += _drafting(accept, c, sampled, again)
-        causes += _rounds(told, where)
-    if kind == KERNELS and moe:
-        causes.append(_kernels(backend_seen, where))
-    if kind == BYTES and head:
-        causes.append(_head(head_seen, where))
-    causes.append(_load(same_prompts))
-    causes.append(_noise(plain, spread, again))
-    causes.append(_cores(disturbed, again))
-    if plain.verdict != TOO_FEW or ratio <= 1:
-        causes.append(_NOT_BYTES)
-    if gpu:
-        causes.append(_eager(graphs, where))
-    return Benefit(step, ratio, low, high, _ranked(causes), apart)
+    if not unclear:  # else nothing speaks for a fault yet: what is missing is repeats
+        if found.accept is not None or expect in (ladder.DRAFTING, ladder.FAULT):
+            accept, c = (None if x is None else x.value for x in (found.accept, found.cost))
+            if draft_layer:
+                shared, dead = _seen(told, "draft shares the head"), told.get("later draft positions") == FAIL
+                causes += _layer(accept, fp8_head, shared, dead, where)
+            causes += _drafting(accept, c, sampled, again)
+            causes += _rounds(told, where)
+        elif expect == ladder.FASTER and moe:
+            causes.append(_kernels(_seen(told, "MoE kernels"), where))
+        elif expect == ladder.BYTES and head:
+            causes.append(_head(_seen(told, "FP8 head"), where))
+    causes += [_load(same_prompts), _noise(plain, spread, again), _cores(disturbed, again)]
+    if not unclear:
+        causes += [_NOT_BYTES, *([_eager(_seen(told, "CUDA graph"), where)] if gpu else [])]
+    return replace(plain, causes=_ranked(causes))
 
 
 def of_checks(checks: Sequence[Check], *, sampled: bool = False, where: str = "--url <URL>") -> tuple[Cause, ...]:
@@ -325,8 +304,8 @@ def _bare(fp8_head: bool, module_shared: bool | None, nothing: bool | None) -> b
     return True if module_shared is False else None
 
 
-def _or(given: bool | None, verdict: str | None) -> bool | None:
-    return given if given is not None else {PASS: True, FAIL: False}.get(verdict)
+def _seen(told: Mapping[str, str], check: str) -> bool | None:
+    return {PASS: True, FAIL: False}.get(told.get(check))
 
 
 def _failed(check: Check | None) -> bool:

@@ -13,10 +13,16 @@ from labkit.checks.benefit import Side
 from labkit.checks.check import FAIL, PASS
 from labkit.checks.observed import Observed
 from labkit.checks.servers import DRAFTS, INFO, Script, serve
+from labkit.engines import ladder
 from labkit.engines.config import Speculative
 from labkit.measure import session
 from labkit.workloads import Prompt
 
+# Words for what is expected of a server: arms of SGLang's own ladder, by what each should do.
+PLAIN, KERNELS, HEAD, MTP = (
+    ladder.first(ladder.shipped("sglang"), e).name
+    for e in (ladder.NOTHING, ladder.FASTER, ladder.BYTES, ladder.DRAFTING)
+)
 TOKENS = 64
 HEALTHY = (2, 3, 1, 2)
 _WORDS = "river stone lamp garden letter bridge winter market window silver forest engine".split()
@@ -65,7 +71,9 @@ def raised_by(rows: Sequence[dict], info: dict, floor_s: float | None = None) ->
     return out
 
 
-def checked(script: Script, expect: str, *, log: str | None = None, requests: int = 3, **more: object) -> set[str]:
+def checked(
+    script: Script, expect: str | Sequence[str], *, log: str | None = None, requests: int = 3, **more: object
+) -> set[str]:
     """Which configuration checks fail on this server; env and temperature as `observe` takes them, spec: asked."""
     spec, env = more.pop("spec", None), more.pop("env", {})
     with serve(script) as url:
@@ -149,11 +157,11 @@ REWRITTEN = "[t] speculative_num_draft_tokens is adjusted to speculative_num_ste
 
 def _other(rng: Random) -> set[str]:
     name = rng.choice(["EAGLE3", "DFLASH", "DSPARK", "NGRAM"])
-    return checked(told(drafting(rng), speculative_algorithm=name), "mtp")
+    return checked(told(drafting(rng), speculative_algorithm=name), MTP)
 
 
 def _loaded(rng: Random) -> set[str]:
-    return checked(told(plain(rng), speculative_draft_model_path="made-up/draft"), "mtp")
+    return checked(told(plain(rng), speculative_draft_model_path="made-up/draft"), MTP)
 
 
 def _flag(rng: Random) -> set[str]:
@@ -163,7 +171,7 @@ def _flag(rng: Random) -> set[str]:
 
 def _unknown(rng: Random) -> set[str]:
     info = rng.choice([{"version": "0.26.0"}, {**INFO, "engine": "other"}, {"engine": "pocket"}, {"model_path": "m"}])
-    return checked(plain(rng, info=info), "baseline")
+    return checked(plain(rng, info=info), PLAIN)
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -211,45 +219,43 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "temperature ignored",
         ("sampling",),
-        lambda g: checked(plain(g, greedy=True), "baseline", temperature=g.uniform(0.5, 1)),
+        lambda g: checked(plain(g, greedy=True), PLAIN, temperature=g.uniform(0.5, 1)),
     ),
     Fault("another drafting than asked", ("drafting algorithm",), _other),
     Fault("draft loaded and idle", ("drafting",), _loaded),
-    Fault("drafting named, no request drafted", ("drafting",), lambda g: checked(told(plain(g), **DRAFTS), "mtp")),
+    Fault("drafting named, no request drafted", ("drafting",), lambda g: checked(told(plain(g), **DRAFTS), MTP)),
     Fault(
         "adaptive draft steps",
         ("draft steps",),
-        lambda g: checked(drafting(g, steps=tuple(g.sample((1, 3, 5), 3))), "mtp"),
+        lambda g: checked(drafting(g, steps=tuple(g.sample((1, 3, 5), 3))), MTP),
     ),
-    Fault(
-        "a later draft position is dead", ("later draft positions",), lambda g: checked(drafting(g, (1, 0, 1)), "mtp")
-    ),
-    Fault("no draft accepted", ("accept length",), lambda g: checked(drafting(g, (0,)), "mtp")),
+    Fault("a later draft position is dead", ("later draft positions",), lambda g: checked(drafting(g, (1, 0, 1)), MTP)),
+    Fault("no draft accepted", ("accept length",), lambda g: checked(drafting(g, (0,)), MTP)),
     Fault(
         "the first position hardly accepted",
         ("first draft position",),
-        lambda g: checked(drafting(g, (0,) * 30 + (3,)), "mtp"),
+        lambda g: checked(drafting(g, (0,) * 30 + (3,)), MTP),
     ),
     Fault(
         "draft tokens rewritten",
         ("draft tokens",),
-        lambda g: checked(drafting(g), "mtp", spec=Speculative(steps=3, topk=1, draft_tokens=g.choice((5, 6, 8)))),
+        lambda g: checked(drafting(g), MTP, spec=Speculative(steps=3, topk=1, draft_tokens=g.choice((5, 6, 8)))),
     ),
     Fault(
         "draft tokens rewritten, by the log",
         ("draft tokens",),
-        lambda g: checked(drafting(g), "mtp", log=log(g, more=REWRITTEN)),
+        lambda g: checked(drafting(g), MTP, log=log(g, more=REWRITTEN)),
     ),
     Fault("a flag resolved otherwise", ("flag --moe-runner-backend",), _flag),
     Fault(
         "another MoE runner resolved",
         ("MoE kernels",),
-        lambda g: checked(told(plain(g), moe_runner_backend=g.choice(("triton", "marlin"))), "kernels"),
+        lambda g: checked(told(plain(g), moe_runner_backend=g.choice(("triton", "marlin"))), KERNELS),
     ),
     Fault(
         "another MoE kernel prepared",
         ("MoE kernels",),
-        lambda g: checked(plain(g), "kernels", log=log(g, experts="FlashInfer SM90 CUTLASS W4A16")),
+        lambda g: checked(plain(g), KERNELS, log=log(g, experts="FlashInfer SM90 CUTLASS W4A16")),
     ),
     Fault(
         "the draft's head a bare tensor",
@@ -259,40 +265,38 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "a variable that nobody reads",
         ("variable",),
-        lambda g: checked(plain(g), "kernels", env={f"SGLANG_NO_SUCH_{g.randrange(99)}": "1"}),
+        lambda g: checked(plain(g), KERNELS, env={f"SGLANG_NO_SUCH_{g.randrange(99)}": "1"}),
     ),
-    Fault("FP8 head asked for, nothing in the log", ("FP8 head",), lambda g: checked(plain(g), "fp8-head", log=log(g))),
+    Fault("FP8 head asked for, nothing in the log", ("FP8 head",), lambda g: checked(plain(g), HEAD, log=log(g))),
     Fault(
         "FP8 head in an arm before it",
         ("no FP8 head",),
         lambda g: checked(
             told(plain(g), moe_runner_backend="flashinfer_mxfp4"),
-            "baseline",
+            PLAIN,
             log=log(g, experts="FlashInfer", more=HEAD_ON),
         ),
     ),
     Fault(
         "decoding without CUDA graphs, by the log",
         ("CUDA graph",),
-        lambda g: checked(plain(g), "kernels", log=log(g, graph=False)),
+        lambda g: checked(plain(g), KERNELS, log=log(g, graph=False)),
     ),
-    Fault(
-        "CUDA graphs disabled", ("CUDA graph",), lambda g: checked(told(plain(g), disable_cuda_graph=True), "kernels")
-    ),
+    Fault("CUDA graphs disabled", ("CUDA graph",), lambda g: checked(told(plain(g), disable_cuda_graph=True), KERNELS)),
     Fault(
         "no room for the context",
         ("memory",),
-        lambda g: checked(told(plain(g), max_total_num_tokens=g.randrange(100, 4000)), "kernels"),
+        lambda g: checked(told(plain(g), max_total_num_tokens=g.randrange(100, 4000)), KERNELS),
     ),
     Fault(
         "FP32 logits and an FP8 head",
         ("conflicting options", "FP8 head"),
-        lambda g: checked(told(plain(g), enable_fp32_lm_head=True), "fp8-head", log=log(g, more=HEAD_ON)),
+        lambda g: checked(told(plain(g), enable_fp32_lm_head=True), HEAD, log=log(g, more=HEAD_ON)),
     ),
     Fault(
         "a reference that drafts",
         ("no drafting",),
-        lambda g: checked(told(drafting(g), moe_runner_backend="flashinfer_mxfp4"), "baseline"),
+        lambda g: checked(told(drafting(g), moe_runner_backend="flashinfer_mxfp4"), PLAIN),
     ),
     Fault("an engine that nobody knows", ("who is serving", "not measured"), _unknown),
     Fault(
@@ -327,6 +331,6 @@ def clean(i: int, rng: Random) -> set[str]:
         script = drafting(rng, **shape) if drafts else plain(rng, **shape)
         text = log(rng, accept=3.0 if drafts else None, more=f"{HEAD_ON}\n{SHARED}" if drafts else "")
         return checked(
-            script, "kernels,fp8-head,mtp" if drafts else "kernels", log=text, temperature=rng.choice((None, 0.8))
+            script, (KERNELS, HEAD, MTP) if drafts else (KERNELS,), log=text, temperature=rng.choice((None, 0.8))
         )
     return paired(plain(rng, step_s=0.004, **shape), drafting(rng, step_s=0.005, **shape), rng)

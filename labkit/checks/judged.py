@@ -9,6 +9,7 @@ from labkit.checks.causes import Benefit
 from labkit.checks.check import FAIL, Check
 from labkit.checks.checks import of_config
 from labkit.checks.observed import Observed
+from labkit.engines import ladder
 from labkit.engines.adapter import not_in_effect, options
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
@@ -58,46 +59,38 @@ def step(
     after: Result,
     before: Result,
     *,
-    expect: str | None = None,
+    expect: str = ladder.NOTHING,
     checks: Sequence[Check] = (),
-    ladder: str | None = None,
+    again: str | None = None,
 ) -> Benefit:
     """Did `after` pay against `before`, and if not, what may be the cause. expect: what the ladder says of the arm.
 
-    checks: its configuration checks. ladder: the options with which `labkit ladder` measures both again.
+    checks: its configuration checks. again: the command that measures both again.
     """
-
     engine = after.arm.config.engine
 
     def has(field: str) -> bool:
         """Whether the engine has this to set; an attached server may."""
         return engine == "attach" or field in options(engine)
 
-    found = estimates.compare(after.used, before.used, seed=before.arm.params.seed)
-    kind = causes.DRAFTING if found.accept is not None else expect
     prompts = [{r.get("prompt_sha256") for r in r.used} for r in (after, before)]
     dead = [c for c in benefit.alone(side_of_rows(after)) if c.name.endswith("later draft positions")]
     named = [Check("later draft positions", c.asked, c.seen, c.where, c.verdict, c.note) for c in dead]
     return causes.judge(
         f"{after.name} against {before.name}",
-        found.speedup.value,
-        found.speedup.low,
-        found.speedup.high,
-        kind=kind,
-        accept=found.accept and found.accept.value,
-        c=found.cost and found.cost.value,
+        estimates.compare(after.used, before.used, seed=before.arm.params.seed),
+        expect=expect,
         fp8_head=after.arm.config.fp8_lm_head,
         same_prompts=prompts[0] == prompts[1],
         sampled=any(r.get("temperature") for r in after.used),
         spread=max(r.estimates.tpot.spread for r in (after, before)),
-        apart=found.apart,
         disturbed=_disturbed(after, before),
         gpu=engine in ("sglang", "attach"),
         head=has("fp8_lm_head"),
         moe=has("moe_runner_backend"),
         draft_layer=_drafts_by_a_layer(after.arm.config),
         checks=[*checks, *named],
-        ladder=ladder,
+        again=again,
     )
 
 

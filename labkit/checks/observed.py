@@ -93,7 +93,7 @@ def observe(
             log = Path(log_path).read_text(encoding="utf-8", errors="replace")
         except OSError as e:
             raise BadInput("log", str(log_path), f"a readable file ({e.strerror})") from None
-    arm = session.Side("probe", url, api_key, draft_tokens=session.draft_tokens(info), dialect=found.dialect)
+    arm = session.Side.of("probe", url, info, found.dialect, api_key)
     asked = prompts(info, requests) if requests else []
     if temperature is not None:
         asked += [_sampled(prompts(info, 1)[0], temperature, seed) for seed in range(1, SEEDS + 1)]

@@ -93,7 +93,7 @@ def _against(url: str, here: str, key: str | None, repeats: int, checks: list["C
     servers = {name: survey.look(u, key) for name, u in (("before", before), ("after", here))}
     infos = {name: found.info for name, found in servers.items()}
     arms = [
-        session.Side(name, u, key, dialect=servers[name].dialect, draft_tokens=session.draft_tokens(infos[name]))
+        session.Side.of(name, u, infos[name], servers[name].dialect, key)
         for name, u in (("before", before), ("after", here))
     ]
     rows = list(session.interleave(arms, observed.prompts(infos["after"], 3), repeats=repeats, warmup=1))
@@ -101,18 +101,11 @@ def _against(url: str, here: str, key: str | None, repeats: int, checks: list["C
     more = benefit.of(sides)
     if not all(s.good for s in sides):
         return more, found
-    step = estimates.compare(sides[1].good, sides[0].good)
-    kind = causes.DRAFTING if step.accept is not None else "the step"
     judged = causes.judge(
-        kind,
-        step.speedup.value,
-        step.speedup.low,
-        step.speedup.high,
-        accept=step.accept and step.accept.value,
-        c=step.cost and step.cost.value,
+        "after against before",
+        estimates.compare(sides[1].good, sides[0].good),
         fp8_head=any(c.name == "FP8 head" and c.verdict == "pass" for c in checks),
         spread=max(estimates.estimate(s.good).tpot.spread for s in sides),
-        apart=step.apart,
         checks=checks,
         where=where,
     )

@@ -143,7 +143,8 @@ def judge(directory: "Path", arms: list[dict], again: str) -> None:
         arm["warnings"] += benefit.alarms(judged.side(result))
         before = results.get(arm["before"])
         if before is not None:
-            found = judged.step(result, before, expect=arm["expect"], checks=checks, ladder=again)
+            command = f"labkit ladder {again}".strip()
+            found = judged.step(result, before, expect=arm["expect"], checks=checks, again=command)
             arm["candidates"] = found.lines()
 
 

@@ -145,10 +145,7 @@ def _ask(args, params, arms, levels, pool: "Pool", writer: "RunWriter") -> "tupl
             describe(writer, a, engine, info, params.load())
             if info.get("max_running_requests") == 1:
                 notes[a.name] = "it takes one request at a time and queues the others, as it says itself"
-            key = getattr(engine, "api_key", None)
-            sides.append(
-                session.Side(a.name, engine.url, key, draft_tokens=session.draft_tokens(info), dialect=engine.dialect)
-            )
+            sides.append(session.Side.of(a.name, engine.url, info, engine.dialect, getattr(engine, "api_key", None)))
         prompts = prompts_of(params, engines[0].server_info())
         for side in sides:
             session.sample(side, prompts[0], repeat=-1, index=0, timeout_s=params.timeout_s)

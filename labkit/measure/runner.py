@@ -232,9 +232,15 @@ class Runner(Memory):
         info = self.results[arm.name].info
         tokenizer = tokenizer_of(arm.params, info)
         own = tokenizer is not None or "pocket" in (arm.config.engine, info.get("engine"))
-        count = workloads.counter(tokenizer) if own else None
-        key, prepare = getattr(engine, "api_key", None), getattr(engine, "prepare", None)
-        return session.Side(arm.name, engine.url, key, count, session.draft_tokens(info), engine.dialect, prepare)
+        return session.Side.of(
+            arm.name,
+            engine.url,
+            info,
+            engine.dialect,
+            getattr(engine, "api_key", None),
+            count_tokens=workloads.counter(tokenizer) if own else None,
+            prepare=getattr(engine, "prepare", None),
+        )
 
     def _alive(self, row: dict, arms: Sequence[Arm], engines: Sequence[Running]) -> None:
         """A failed request is a row; a dead engine is the end of the run, said with its last log lines."""

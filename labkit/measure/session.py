@@ -44,6 +44,13 @@ class Side:
     dialect: Dialect = SGLANG
     prepare: Callable[[], None] | None = None
 
+    @classmethod
+    def of(cls, name: str, url: str, info: Mapping, dialect: Dialect, api_key: str | None = None, **more) -> "Side":
+        """A side by the server's description (info). more: count_tokens and prepare, where there are any."""
+        told = info.get("speculative_num_draft_tokens")
+        drafts = told if isinstance(told, int) and not isinstance(told, bool) and told > 0 else None
+        return cls(name, url, api_key, draft_tokens=drafts, dialect=dialect, **more)
+
 
 def measure(
     url: str,
@@ -241,12 +248,6 @@ def _unflushed(status: int) -> str:
     if 300 <= status < 400:
         return "the server redirects: give the address that it redirects to"
     return "the key was refused" if status in (401, 403) else "another request may be running"
-
-
-def draft_tokens(info: dict) -> int | None:
-    """Tokens that a verify round can yield, by the server's description."""
-    told = info.get("speculative_num_draft_tokens")
-    return told if isinstance(told, int) and not isinstance(told, bool) and told > 0 else None
 
 
 def prompt_digest(prompt: Prompt) -> str:

@@ -1,6 +1,7 @@
 """09: everything that was measured here, oldest first, as one table and one ladder."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -153,8 +154,8 @@ class Gathered:
     def candidates(self) -> list[str]:
         """For each arm of the ladder that brought no clear gain: candidate causes, each with its next experiment."""
         arms = self.ladder()
-        pairs = zip(arms, arms[1:], strict=False)
-        return [line for (_, before), (_, after) in pairs for line in judged.step(after, before, ladder="").lines()]
+        judgements = (judged.step(b, a, again="labkit ladder") for (_, a), (_, b) in pairwise(arms))
+        return [line for found in judgements for line in found.lines()]
 
     def figures(self) -> list[go.Figure]:
         arms, splits = self.ladder(), self.splits()

@@ -4,10 +4,12 @@ import json
 import shlex
 
 import pytest
+from compared import compared
 
 from labkit.checks.causes import judge
 from labkit.checks.servers import DRAFTS, INFO, Script, serve
 from labkit.cli import main, parser
+from labkit.engines import ladder
 
 
 def checked(capsys, url, *more):
@@ -31,10 +33,12 @@ def test_against_the_same_server_without_the_change(capsys):
     assert code == 0 and found["after against before"]["verdict"] == found["after: a against c"]["verdict"] == "pass"
 
 
-@pytest.mark.parametrize("kind", ["mtp", "kernels", "fp8-head", "something else"])
-@pytest.mark.parametrize("ladder", [None, "", "-f params/pocket.yaml"])
-def test_each_candidate_s_next_experiment_is_one_command_that_the_lab_takes(kind, ladder):
-    found = judge("s", 0.9, 0.85, 0.95, kind=kind, accept=1.4, c=2.0, where="--url http://h:1", ladder=ladder)
+@pytest.mark.parametrize("accept", [None, 1.4])
+@pytest.mark.parametrize("expect", ladder.EXPECT)
+@pytest.mark.parametrize("again", [None, "labkit ladder", "labkit ladder -f params/pocket.yaml"])
+def test_each_candidate_s_next_experiment_is_one_command_that_the_lab_takes(expect, accept, again):
+    step = compared(0.9, 0.85, 0.95, accept=accept, c=accept and 2.0)
+    found = judge("s", step, expect=expect, where="--url http://h:1", again=again)
     for cause in found.causes:
         program, *words = shlex.split(cause.command.replace("<", "").replace(">", "").replace("N", "4096"))
         assert program == "labkit" and parser().parse_args(words).command == words[0]

@@ -65,7 +65,7 @@ def test_an_option_that_the_engine_resolved_otherwise():
 
 @pytest.mark.parametrize("tpot, lines", [(0.005, 0), (0.02, 5)])
 def test_candidates_only_where_an_arm_brings_no_gain(tpot, lines):
-    found = judged.step(result("after", tpot), result("before", 0.01), expect="same bytes, better kernels", ladder="")
+    found = judged.step(result("after", tpot), result("before", 0.01), expect="same bytes, better kernels")
     assert len(found.lines()) >= lines and bool(found.lines()) == bool(lines)
     if lines:
         assert "another kernel runs" in found.lines()[1] and found.causes[-1].name == "noise"
@@ -104,13 +104,13 @@ def few(name, *times, verify=None):
 
 def test_a_large_effect_of_few_requests_is_never_called_no_difference():
     plain = few("plain", 0.0040, 0.0041, 0.0046, 0.0047)
-    found = judged.step(few("mtp", 0.0021, 0.0022, 0.0025, 0.0024, verify=20), plain, expect="a > c", ladder="")
+    found = judged.step(few("mtp", 0.0021, 0.0022, 0.0025, 0.0024, verify=20), plain, expect="a > c")
     assert found.low is None and found.verdict == "gain" and found.causes == () and len(found.lines()) == 1
     checks = {c.name: c for c in benefit.step(judged.side(plain), judged.side(few("x", 0.002, 0.002, 0.003, 0.003)))}
     assert checks["x against plain"].verdict == "pass" and benefit.NO_OVERLAP in checks["x against plain"].note
-    overlapping = judged.step(few("x", 0.002, 0.002, 0.003, 0.0042), plain, expect="fewer bytes", ladder="")
+    overlapping = judged.step(few("x", 0.002, 0.002, 0.003, 0.0042), plain, expect="fewer bytes")
     assert overlapping.verdict == "too few repeats to tell"
-    two = judged.step(few("x", 0.002, 0.002), few("plain", 0.004, 0.004), expect="fewer bytes", ladder="")
+    two = judged.step(few("x", 0.002, 0.002), few("plain", 0.004, 0.004), expect="fewer bytes")
     assert two.verdict == "too few repeats to tell"  # of two and two requests, one order in three has no overlap
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from compared import compared
 
 from labkit.checks import Observed, benefit, causes, configuration
 from labkit.checks.benefit import Side
@@ -314,7 +315,7 @@ def test_37_all_on_no_better():
     sides = [Side("base", rows(tpot=0.03)), Side("head", rows(tpot=0.02)), Side("mtp", rows(tpot=0.024, a=1.5))]
     found = [c for c in benefit.of(sides) if c.name.startswith("all on")]
     assert found[0].verdict == "fail" and "candidates" in found[0].note
-    judged = causes.judge("mtp", 0.83, 0.8, 0.86, accept=1.5, c=1.8)
+    judged = causes.judge("mtp against base", compared(0.83, 0.8, 0.86, accept=1.5, c=1.8))
     assert len(judged.causes) > 4 and sum(c.supported is not True for c in judged.causes) > 2
 
 
@@ -459,7 +460,8 @@ def test_56_draft_extend_eager():
     assert "draft-extend CUDA graph" in found and "CUDA graph" not in found  # decode lines say True all the same
     info, log = h200("fa3")
     assert verdicts(info, "mtp", log)["draft-extend CUDA graph"] == "pass"
-    named = {c.name: c.supported for c in causes.judge("mtp", 1.0, 0.9, 1.1, checks=found.values()).causes}
+    judged = causes.judge("mtp against plain", compared(1.0, 0.9, 1.1, accept=1.5), checks=found.values())
+    named = {c.name: c.supported for c in judged.causes}
     assert named["rounds wait for the host"] is True and named["draft-extend CUDA graph"] is True
 
 

@@ -377,7 +377,7 @@ class Mtp(Experiment):
                     f"{r.name} is slower than plain decoding: a = {r.accept.value:.2f} does not exceed c ="
                     f" {c.value:.2f}. Stop the ladder here for this load."
                 )
-            out += judged.step(r, base, expect=ladder.DRAFTING, ladder="").lines()
+            out += judged.step(r, base, expect=ladder.DRAFTING, again="labkit ladder").lines()
         best = max(drafted, key=lambda r: speedup(r, base).value)
         gain, c = speedup(best, base), cost(best, base)
         if gain.above(1):

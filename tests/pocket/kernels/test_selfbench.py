@@ -30,7 +30,7 @@ def samples(wall, cpu=None, passes=1.0):
 
 def bench(**times):
     n = len(next(iter(times.values())))
-    arms = {"baseline": "b", "kernels": "k", "fp8-head": "f", "mtp": "m"}
+    arms = {"generic": "b", "jit": "k", "fp8-head": "f", "mtp": "m"}
     facts = {name: {"bytes_per_step": 20e6} for name in arms}
     made = {name: samples(times[short], passes=4 if short == "m" else 1) for name, short in arms.items()}
     return selfbench.Bench(made, [16.0] * n, [20.0] * n, facts, "wall", n, np.ones(n, bool))
@@ -58,11 +58,11 @@ def test_interval_holds_the_median_and_narrows():
 
 
 def test_a_short_run(prompts):
-    arms = {name: selfbench.ARMS[name] for name in ("baseline", "kernels", "fp8-head", "mtp")}
+    arms = {name: selfbench.ARMS[name] for name in ("generic", "jit", "fp8-head", "mtp")}
     b = selfbench.run(prompts[:8], tokens=9, arms=arms, budget_s=30)
     assert b.rounds == 8 and all(len(s.wall) == 8 for s in b.samples.values())
     assert all(0 < v["median"] < 50 for v in selfbench.ratios(b).values())
-    assert b.clock in ("wall", "cpu") and b.samples["kernels"].passes == 64
+    assert b.clock in ("wall", "cpu") and b.samples["jit"].passes == 64
 
 
 def test_every_key_has_a_target_and_is_printed():
