@@ -83,7 +83,7 @@ def step(before: Side, after: Side, *, seed: int = 0) -> list[Check]:
     found = estimates.compare(after.good, before.good, seed=seed)
     out.append(_faster(f"{after.name} against {before.name}", found))
     if found.accept is not None:
-        out.append(_pays(before, after, found))
+        out.append(_pays(after, found))
     return out
 
 
@@ -98,7 +98,7 @@ def _faster(name: str, found: estimates.Comparison) -> Check:
     return Check(name, "faster", seen, where, verdict, "; ".join(notes))
 
 
-def _pays(before: Side, after: Side, found: estimates.Comparison) -> Check:
+def _pays(after: Side, found: estimates.Comparison) -> Check:
     name, asked, where = f"{after.name}: a against c", "a > c", "our requests, rounds over plain steps"
     ran = fixed_steps(after.good)
     a = f"a = {found.accept.value:.2f}"

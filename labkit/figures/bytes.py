@@ -256,7 +256,7 @@ def changes(rows: Sequence[tuple[str, Account]], bandwidth: Evidence) -> go.Figu
     return figure
 
 
-def batches(points: Sequence[BatchPoint], bandwidth: Evidence, ends: str = "", here: int = 1) -> go.Figure:
+def batches(points: Sequence[BatchPoint], ends: str = "", here: int = 1) -> go.Figure:
     """Tokens per second over batch size, all of it analytical.
 
     ends: why the curve stops before the axis does. here: the reader's batch, marked where it is not 1.

@@ -82,7 +82,6 @@ TABLE = {
 }
 FP8_HEAD_VARIABLE = TABLE["fp8_lm_head"].sent
 ACCEPT_LENGTH_VARIABLE = TABLE["simulate_acc_len"].sent
-MAX_DRAFT_TOKENS = TABLE["speculative_num_draft_tokens"].high
 
 
 def _default(name: str):

@@ -147,7 +147,6 @@ def per_tensor(
     tensors, head_as = _with_head(shape, quant, head)
     return _account(
         c,
-        shape,
         head_as,
         what,
         tensors,
@@ -191,7 +190,7 @@ def draft_pass(
     shared = [t for t in shape.tensors if t.role in (Role.HEAD, Role.EMBEDDING) and t.rows == shape.vocab]
     tensors = (*shape.nextn, *shared, *((_tied_head(shape),) if shape.tied else ()))
     caches = shape.nextn_caches if own_kv else ()
-    return _account(c, shape, quant, "draft pass", tensors, caches, context, 1, shape.top_k, 0, 0)
+    return _account(c, quant, "draft pass", tensors, caches, context, 1, shape.top_k, 0, 0)
 
 
 def _prepare(config, context, quant, head, positions) -> tuple[ModelConfig, Shape, Quantization]:
@@ -218,7 +217,6 @@ def _distinct(shape: Shape, positions: int, given: float | None) -> float:
 
 def _account(
     c: ModelConfig,
-    shape: Shape,
     quant: Quantization,
     what: str,
     tensors: Iterable[Tensor],

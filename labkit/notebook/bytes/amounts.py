@@ -139,7 +139,7 @@ def change_lines(at: Choice) -> Lines:
 
 
 def batch_figure(at: Choice) -> go.Figure:
-    return figures.batches(at.batches(), at.machine.bandwidth, batch_end(at), at.batch)
+    return figures.batches(at.batches(), batch_end(at), at.batch)
 
 
 def batch_lines(at: Choice) -> Lines:

@@ -58,7 +58,7 @@ def read_completion(document: Mapping[str, Any], tokenizer, limits: Limits, seed
         if not 0 <= logprobs <= jobs.MAX_TOP:
             raise BadInput("logprobs", logprobs, f"a whole number from 0 to {jobs.MAX_TOP}")
         scoring = Scoring(logprobs, 0 if echo else None)
-    common, n = _common(fields, seed, limits)
+    common, n = _common(fields, seed)
     sampling = fields.rest()
     made = [
         _job(
@@ -91,7 +91,7 @@ def read_chat(document: Mapping[str, Any], tokenizer, limits: Limits, seed: int)
     scoring = Scoring(top) if fields.flag("logprobs", False) else None
     if top and scoring is None:
         raise BadInput("top_logprobs", top, "nothing without logprobs true")
-    common, n = _common(fields, seed, limits)
+    common, n = _common(fields, seed)
     new_tokens = older if asked is None else asked
     made = _job(fields.rest(), ids, limits.context, new_tokens, limits, scoring=scoring, **common)
     return Batch(jobs.multiply([made], n, "n"))
@@ -113,7 +113,7 @@ def _for_template(fields: Fields) -> dict[str, Any]:
     return given | {"tools": tools if tools and choice != "none" else None}
 
 
-def _common(fields: Fields, seed: int, limits: Limits) -> tuple[dict[str, Any], int]:
+def _common(fields: Fields, seed: int) -> tuple[dict[str, Any], int]:
     """What every job of the request shares, and n."""
     options = fields.inside("stream_options")
     usage, running = options.flag("include_usage", False), options.flag("continuous_usage_stats", False)
