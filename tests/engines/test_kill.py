@@ -27,7 +27,7 @@ LAB = """
     config = EngineConfig().replace(command_prefix=prefix.split() if prefix else [])
     writer = RunWriter(run, {"seed": 1})
     engine = process.start(config, run, launcher=launcher, grace_s=1.0)
-    print(engine.pid, engine.server_info()["pid"], engine._watch.pid, flush=True)
+    print(engine.pid, engine.server_info()["pid"], engine.watch.pid, flush=True)
     n = 0
     while True:
         writer.append({"arm": "a", "repeat": 0, "index": n, "status": "ok"})

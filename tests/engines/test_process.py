@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from labkit.engines import process
+from labkit.engines import process, running
 from labkit.engines.config import EngineConfig
 from labkit.engines.http import Unreachable, get_json
 from labkit.errors import BadInput, LabError
@@ -146,7 +146,7 @@ def test_an_engine_that_dies_later_says_why(tmp_path, scripted):
     ],
 )
 def test_a_signal_has_a_likely_cause(code, cause):
-    said = process._by_signal(code)
+    said = running.by_signal(code)
     assert said is None if cause is None else cause in said
 
 
@@ -264,12 +264,12 @@ def test_a_watcher_that_never_speaks_takes_nobody_with_it(tmp_path, is_gone):
 def test_stopping_ends_engine_and_kids_when_the_watcher_was_stopped(tmp_path, scripted, is_gone):
     engine = start(tmp_path, scripted("--stubborn", "--kid", str(tmp_path / "kid")), grace_s=0.2)
     kid = int((tmp_path / "kid").read_text())
-    os.kill(engine._watch.pid, signal.SIGSTOP)
+    os.kill(engine.watch.pid, signal.SIGSTOP)
     began = time.monotonic()
     engine.stop()
     assert time.monotonic() - began < 60
-    assert is_gone(engine._watch.pid) and is_gone(engine.pid) and is_gone(kid)
-    assert not [e for e in process._running if e is engine]
+    assert is_gone(engine.watch.pid) and is_gone(engine.pid) and is_gone(kid)
+    assert not [e for e in running.ENGINES if e is engine]
 
 
 def test_an_engine_that_is_stopped_in_mid_answer_is_said_to_be_silent(tmp_path, scripted):
