@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 SHARE = 0.8  # of all memory, for engines that stay loaded side by side: the rest is the system's and the lab's own
 
 # What engines call a cache's number format, where the account has another name for it.
-_CACHE_FORMATS = {"f32": "fp32", "f16": "fp16", "bf16": "bf16", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
+_CACHE_FORMATS = {"f32": "fp32", "f16": "fp16", "bf16": "bf16", "bfloat16": "bf16", "fp4_e2m1": "nvfp4"}
+_CACHE_FORMATS |= {"fp8_e4m3": "fp8-tensor", "fp8_e5m2": "fp8-tensor"}
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,23 @@
 """Models too large for memory are refused before a process starts, and engines that do not fit together take turns."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
 import psutil
 import pytest
 
+from labkit.catalog import load_config
 from labkit.cli import main as labkit
 from labkit.engines import memory, process
+from labkit.engines.adapter import ENGINES, options
 from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput
 from labkit.measure.pool import together
 from labkit.pocket.options import SHIPPED_WEIGHTS
 
+CACHES = [(e, d) for e in ENGINES if "kv_cache_dtype" in options(e) for d in options(e)["kv_cache_dtype"].choices]
 LARGER = 2 * psutil.virtual_memory().total
 
 
@@ -74,3 +78,10 @@ def test_a_split_model_counts_whole(tmp_path):
         Path(tmp_path / f"m-0000{i}-of-00003.gguf").write_bytes(b"GGUF" * 100)
     first = EngineConfig.from_dict({"engine": "llamacpp", "model": str(tmp_path / "m-00001-of-00003.gguf")})
     assert memory.held(first).weights == 1200
+
+
+@pytest.mark.parametrize("engine, dtype", CACHES)
+def test_every_cache_format_that_an_engine_takes_has_its_bytes(engine, dtype):
+    config = EngineConfig.from_dict({"engine": engine, "model": "smollm2", "kv_cache_dtype": dtype})
+    found = memory.quant(load_config("qwen3-30b-a3b"), config)
+    assert dtype == "auto" if found is None else found.kv.bits == int(re.search(r"\d+", dtype)[0])

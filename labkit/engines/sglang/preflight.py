@@ -142,14 +142,13 @@ def capacity(model: "Mapping | ModelConfig", config: "EngineConfig", card: Gpu) 
     """What this configuration holds on the card, by the account of the model's config.json, against its static part
     (mem_fraction_static of the card). Raises BadInput for an architecture that the account does not know.
     """
+    from labkit.engines import memory
     from labkit.roofline.capacity import capacity as needed
-    from labkit.roofline.quantization import quantization_of
 
     fraction = config.mem_fraction_static or (UNIFIED_FRACTION if card.unified else 0.88)
     how = f"mem_fraction_static {fraction:g} of {card.memory_bytes / 1e9:.0f} GB of {card.name}"
     usable = spec(fraction * card.memory_bytes, "B", how)
-    formats = {"fp8_e4m3": "fp8-tensor", "fp8_e5m2": "fp8-tensor", "bf16": "bf16", "bfloat16": "bf16"}
-    quant = quantization_of(model).with_formats(kv=formats.get(config.kv_cache_dtype or "auto"))
+    quant = memory.quant(model, config)
     machine = Machine("card", card.name, usable, how, usable=usable)
     drafts = config.speculative.draft_tokens if config.speculative and config.speculative.draft_tokens else 0
     # CUDA graphs and workspaces stand outside the static part.
