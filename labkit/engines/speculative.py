@@ -88,6 +88,11 @@ class Speculative(Model):
         return self.draft_tokens or (self.steps or DEFAULT_DRAFTS) + 1
 
     @property
+    def most(self) -> int:
+        """Tokens that a round yields if every draft is right: a tree's drafts are right along one branch."""
+        return (self.steps or self.verified - 1) + 1
+
+    @property
     def largest(self) -> int:
         """Tokens that a verify step can check at most, the root included: a chain's steps + 1, or the whole tree."""
         return self.steps + 1 if self.topk == 1 else 1 + self.topk + (self.steps - 1) * self.topk**2

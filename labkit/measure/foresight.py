@@ -107,10 +107,10 @@ def by_parts(arm: "Arm | Loaded", params: Params, context: int) -> Foreseen | No
     round_ = model.round(context)
     whole, bytes_s = model.evidence(round_), model.evidence(round_, bytes_alone=True)
     c, c_bytes = whole / model.evidence(plain), bytes_s / model.evidence(plain, bytes_alone=True)
-    tokens = count(spec.steps + 1, "1", f"{spec.steps + 1} tokens a round")
+    tokens = count(spec.most, "1", f"{spec.most} tokens per round")
     why = (
         f"a round takes {_ms(whole)} (c = {c.value:.2f}; by bytes alone {c_bytes.value:.2f}) and yields"
-        f" {spec.steps + 1} tokens if every draft is right, 1 if none is"
+        f" {spec.most} tokens if every draft is right, 1 if none is"
     )
     ends = whole / tokens, whole
     return Foreseen(arm.name, arm.config.digest(), *ends, False, why, made, whole, bytes_s, c, c_bytes)
@@ -140,10 +140,9 @@ def _by_expectation(arms, arm: Arm, seen, model: str, context: int):
         return None
     plain_step = machine.account(before.config, context=context, model=model).evidence()
     if spec is not None and before.config.speculative is None:
-        most = (spec.steps or spec.verified - 1) + 1
         c = machine.byte_cost(before.config, spec, context=context, model=model)
-        ends = [formulas.predicted_tpot(base.tpot, count(a, "1", f"{a} tokens per round"), c) for a in (most, 1)]
-        why = f"c = {c.value:.2f} by bytes; {most} tokens per round if every draft is right, 1 if none is"
+        ends = [formulas.predicted_tpot(base.tpot, count(a, "1", f"{a} tokens per round"), c) for a in (spec.most, 1)]
+        why = f"c = {c.value:.2f} by bytes; {spec.most} tokens per round if every draft is right, 1 if none is"
         return *ends, False, why
     step = machine.account(arm.config, context=context, model=model).evidence()
     why = f"{before.name} times the bytes of a step: {step.to('MB').value:.2f} of {plain_step.to('MB').value:.2f} MB"

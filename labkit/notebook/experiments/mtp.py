@@ -220,7 +220,7 @@ class Mtp(Experiment):
             ("a to break even", roofs or c, "a must exceed c, or drafting loses"),
             (
                 "S if every draft is accepted",
-                formulas.speedup(count((s.steps or s.verified - 1) + 1, "1", "drafts + 1"), roofs or c),
+                formulas.speedup(count(s.most, "1", "drafts + 1"), roofs or c),
                 "the most that this cost allows",
             ),
         ]
@@ -239,7 +239,7 @@ class Mtp(Experiment):
 
     def ends(self, s: Speculative) -> tuple[Evidence, Evidence]:
         """The least and the most tokens that a round can yield: no draft right, all of them."""
-        return count(1, "1", "no draft right"), count((s.steps or s.verified - 1) + 1, "1", "drafts + 1")
+        return count(1, "1", "no draft right"), count(s.most, "1", "drafts + 1")
 
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
         """Predictions of the present setting, and measured settings with an arrow from the one to the other."""
