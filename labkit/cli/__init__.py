@@ -28,7 +28,7 @@ def parser() -> argparse.ArgumentParser:
     for name in _names():
         module = importlib.import_module(f"labkit.cli.{name}")
         command = sub.add_parser(name, help=module.HELP, description=module.HELP)
-        command.add_argument("--json", action="store_true", help="print one JSON document for machines")
+        command.add_argument("--json", action="store_true", help="print one JSON document instead of text")
         module.add_arguments(command)
         command.set_defaults(run=module.main)
     return top

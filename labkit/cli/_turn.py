@@ -15,9 +15,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=WAIT_S,
         metavar="S",
-        help=f"seconds to wait where something else measures on this machine (default: {WAIT_S:g})",
+        help=f"how long to wait, in seconds, while something else measures on this machine (default: {WAIT_S:g})",
     )
-    wait.add_argument("--no-wait", dest="wait", action="store_const", const=0.0, help="fail at once instead")
+    wait.add_argument(
+        "--no-wait",
+        dest="wait",
+        action="store_const",
+        const=0.0,
+        help="fail at once if something else measures on this machine",
+    )
 
 
 def taken(args: argparse.Namespace, *, urls: Collection[str] = ()) -> AbstractContextManager[None]:

@@ -20,7 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kv", metavar="FORMAT", help="format of the KV cache, e.g. bf16, fp8-tensor")
     parser.add_argument("--positions", type=int, default=1, help="positions per step: 1 plain, m for a verify step")
     parser.add_argument("--drafts", type=int, help="also the bytes of a draft-and-verify round with this many drafts")
-    parser.add_argument("--tpot-ms", type=float, help="a TPOT, to see the bandwidth and utilisation that it implies")
+    parser.add_argument(
+        "--tpot-ms", type=float, help="a measured TPOT: also print the bandwidth and utilisation that it implies"
+    )
     parser.add_argument("--sensitivity", action="store_true", help="how the floor moves with each of its inputs")
     parser.add_argument("--no-headers", action="store_true", help="do not read the weight files' headers")
 

@@ -10,14 +10,14 @@ HELP = "this machine, its engines, its sustained memory bandwidth, and what is m
 def add_arguments(parser) -> None:
     """--fresh measures the bandwidth again, and the better of this figure and today's is kept and shown."""
     parser.add_argument("--threads", type=int, default=1, help="reader threads (default 1, as for the pocket engine)")
-    parser.add_argument(
-        "--all-threads", action="store_true", help="also with every thread count (powers of two, then all)"
-    )
+    parser.add_argument("--all-threads", action="store_true", help="also measure with 2, 4, 8, ... and all threads")
     parser.add_argument(
         "--rates", action="store_true", help="also the FLOP/s that each of the pocket engine's kernels sustains (5 s)"
     )
     parser.add_argument("--yaml", action="store_true", help="print an entry for your catalog/*.yaml instead")
-    parser.add_argument("--context", type=int, default=32768, help="tokens for `fits` (default: 32768)")
+    parser.add_argument(
+        "--context", type=int, default=32768, help="context length at which models should fit (default: 32768)"
+    )
     parser.add_argument("--fresh", action="store_true", help="measure the bandwidth again; the better figure is kept")
 
 

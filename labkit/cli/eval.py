@@ -36,16 +36,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", help="seed of the questions' order and of sampling")
     parser.add_argument("--temperature", type=float, help="instead of the load's own; 0 is greedy")
-    parser.add_argument("--margin", type=float, default=1.0, help="points of accuracy that may be lost (default: 1)")
+    parser.add_argument(
+        "--margin",
+        type=float,
+        default=1.0,
+        help="largest acceptable loss of accuracy, in percentage points (default: 1)",
+    )
     parser.add_argument("--no-answers", action="store_true", help="keep outcomes only, not the answers' text")
     parser.add_argument(
         "--retries",
         type=int,
         default=AGAIN,
-        help="how often a question is asked again, at the end, whose request failed or was refused (default: 2); three"
-        " failures in a row end the run, and --resume goes on with it",
+        help="how many more times to ask a question whose request failed or was refused (default: 2); three failures in"
+        " a row stop the run, and --resume continues it",
     )
-    parser.add_argument("--resume", metavar="RUN", help="go on with a run that was cut short; nothing is asked twice")
+    parser.add_argument(
+        "--resume", metavar="RUN", help="continue an interrupted run; answered questions are not asked again"
+    )
     parser.add_argument("--out", help="parent of the run's directory (default: outputs)")
     _turn.add_arguments(parser)
 

@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--concurrency", default="1,2,4,8", help="closed loop: requests at once (default: 1,2,4,8)")
     parser.add_argument("--rate", default="", help="open loop: arrivals per second, comma-separated (default: none)")
-    parser.add_argument("--requests", type=int, help="requests of each level and pass (default: 2 for each at once)")
+    parser.add_argument(
+        "--requests", type=int, help="requests per level and pass (default: twice the level's concurrency)"
+    )
     parser.add_argument("--repeats", type=int, default=3, help="passes over all levels, back and forth (default: 3)")
     parser.add_argument("--workload", help="what is asked (default: that of the params file)")
     parser.add_argument("--output-tokens", help="exact output length (default: that of the params file)")

@@ -21,8 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dense-dtype", default="auto", help="dense weights: auto, fp8, bf16 or int8")
     _turn.add_arguments(parser)
     parser.add_argument("--steps", type=int, default=3, help="draft steps of a round, 1 to 8 (default 3)")
-    parser.add_argument("--html", metavar="FILE", help="also the figures as one page that needs no network")
-    parser.add_argument("--png", metavar="FILE", help="also the stacked parts as a picture")
+    parser.add_argument("--html", metavar="FILE", help="also write the figures as one offline HTML page")
+    parser.add_argument("--png", metavar="FILE", help="also write the stacked parts as a picture")
     parser.add_argument("--url", help="a running SGLang on this machine instead: its own profiler, summed by kernel")
     parser.add_argument("--api-key-env", metavar="NAME", help="with --url: environment variable that holds its key")
 

@@ -78,7 +78,7 @@ TABLE = {
     ),
     "kernel_cache": Setting("--kernel-cache", "folder for compiled kernels (default: the user's cache)"),
     "random_seed": Setting("--random-seed", "seed of sampling", 0, 0, 2**63 - 1),
-    "faults": Setting("--fault", "to teach: break the engine on purpose", choices=FAULTS),
+    "faults": Setting("--fault", "for teaching: break the engine on purpose", choices=FAULTS),
 }
 FP8_HEAD_VARIABLE = TABLE["fp8_lm_head"].sent
 ACCEPT_LENGTH_VARIABLE = TABLE["simulate_acc_len"].sent

@@ -48,17 +48,21 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
     flag("--served-model-name", help="name in /v1/models (default: the model's path)")
     flag("--api-key", help="clients must send it; prefer --api-key-env, a command line can be read by others")
     flag("--api-key-env", metavar="NAME", help="environment variable that holds the key")
-    flag("--enable-metrics", action="store_true", help="accepted for SGLang's sake; /metrics is always there")
+    flag(
+        "--enable-metrics",
+        action="store_true",
+        help="accepted for compatibility with SGLang; /metrics is always served",
+    )
     flag("--max-queued-requests", type=int, default=256, help="requests that may wait before new ones get 429")
     flag(
         "--stream-pace",
         type=float,
         default=0.01,
         metavar="SECONDS",
-        help="least time between two chunks of a /generate stream after the first (default 0.01; 0: a chunk for every "
-        "step, as OpenAI's routes always send)",
+        help="shortest time between two chunks of a /generate stream (default 0.01; 0: one chunk per step, as OpenAI's "
+        "routes always send)",
     )
-    flag("--watch-parent", action="store_true", help="end when the process that started this one ends")
+    flag("--watch-parent", action="store_true", help="exit when the parent process exits")
     engine_options.add_flags(parser)
 
 
