@@ -27,7 +27,7 @@ class TookTooLong(LabError):
 
     def __init__(self, what: str, seconds: float, advice: str = ""):
         self.what, self.seconds = what, seconds
-        super().__init__(f"waited {seconds:g} s for {what}, and it did not come" + (f": {advice}" if advice else ""))
+        super().__init__(f"timed out after {seconds:g} s waiting for {what}" + (f": {advice}" if advice else ""))
 
 
 class Deadline:

@@ -221,7 +221,7 @@ def _late(deaths: Path) -> list[str]:
     except FileNotFoundError:
         return []
     except ValueError:  # the file is there, so something died; the disk had no room for more than its name
-        return ["something beside it died, and there was no room to write what"]
+        return ["a process beside it died, and the disk had no room to write which"]
 
 
 def _last_words(notebook: Path) -> str:

@@ -90,7 +90,7 @@ def step(before: Side, after: Side, *, seed: int = 0) -> list[Check]:
 def _faster(name: str, found: estimates.Comparison) -> Check:
     seen, where = f"x{_span(found.speedup)}", "TPOT before / after, same prompts"
     verdict = _VERDICTS[found.faster]
-    notes = ["a loss: stop here for this load"] if verdict == FAIL else []
+    notes = ["a loss: leave this change out for this load"] if verdict == FAIL else []
     if found.speedup.low is None:
         notes.append(NO_INTERVAL + (f", but {NO_OVERLAP}" if found.apart else ""))
     elif verdict == UNKNOWN:
@@ -221,10 +221,10 @@ def _change_point(side: Side) -> list[Check]:
     if not lasting or abs(step) < np.log(JUMP):
         return [Check(name, asked, f"none in {len(rows)} requests", where, PASS)]
     how = f"{np.exp(step):.2g} times slower" if step > 0 else f"{np.exp(-step):.2g} times faster"
-    seen = f"from request {at + 1} on {how}, and it stays"
+    seen = f"from request {at + 1} on {how}, and stays so"
     gaps = [_usual_gap(r) for r in rows]
     if None not in gaps and _without_step(np.log(gaps), groups, at)[0] / step < EVERY_STEP:
-        note = "few events took the time and most did not: something else used the machine for a while"
+        note = "a few events took most of the time: something else used the machine for a while"
         return [Check(name, asked, seen, where, UNKNOWN, note)]
     note = "the machine or the engine changed during the run: no single TPOT describes both parts"
     return [Check(name, asked, seen, where, FAIL, note)]

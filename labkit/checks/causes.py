@@ -237,15 +237,15 @@ def _layer(accept, fp8_head, module_shared, dead, where) -> list[Cause]:
         ),
         Cause(
             "the draft layer is misread",
-            "a quantised draft read in the wrong format accepts nothing either",
+            "a quantised draft layer loaded in the wrong format gets no draft accepted either",
             "accept length by position; the draft's dtypes in the log",
             nothing if not fp8_head else (False if nothing is False else None),
             f"labkit check {where} --expect mtp --log <LOG>",
         ),
         Cause(
             "the draft layer is damaged in part",
-            "some of its tensors without scales, or a state that is not carried on: the first draft may come right and"
-            " the next ones never do",
+            "some of its tensors without scales, or a state that is not carried on: the first draft may be"
+            " accepted while later ones never are",
             "acceptance by position; dtypes and scales of the draft layer in the checkpoint's index and in the log",
             True if dead else False if nothing else None,
             f"labkit check {where} --expect mtp --log <LOG>",
@@ -266,7 +266,7 @@ def _drafting(accept, c, sampled, again) -> list[Cause]:
             "labkit run 05_mtp",
         ),
         Cause(
-            "drafts fit this load badly",
+            "drafts rarely match this load",
             "the accept length falls with sampling and on unfamiliar text",
             "the same server on a repetitive load, greedy",
             True if sampled and not nothing else None,

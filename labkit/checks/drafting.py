@@ -86,7 +86,7 @@ def _pays(seen: Observed) -> Check:
     shown = f"a = {a:.2f}{made_up}" + (f" of at most {most:.3g}" if most else "") if a else "a not measured"
     note = "measure against the same server without drafting: --against URL, or bench on both and compare"
     if seen.simulated:
-        note = "a speed-up at a simulated accept length is one at an assumed a: c is real, a and S are not this model's"
+        note = "the accept length is simulated: c is measured, but a and S are not this model's"
     return Check("drafting pays", "a > c", f"{shown}; c not measured", "our requests", UNKNOWN, note)
 
 

@@ -35,11 +35,11 @@ def _host(seen: Observed) -> list[Check]:
     where, shown = "/server_info attention_backend", ", ".join(used)
     if not any(name in _WAITS for name in used):
         verdict = PASS if all(name in _DOES_NOT for name in used) else UNKNOWN
-        return [Check(HOST, "no", shown, where, verdict, "" if verdict == PASS else "not known of this backend")]
+        return [Check(HOST, "no", shown, where, verdict, "" if verdict == PASS else "unknown for this backend")]
     mla = seen.proof is not None and _MLA.search(seen.log)
     note = "its MLA reads sequence lengths on the host in each round; compare with --attention-backend fa3 or triton"
     if not mla:
-        note = "true of MLA models, and no log says that this is one: " + note
+        note = "true for MLA models, and no log says that this is one: " + note
     return [Check(HOST, "no", shown, where + (", log" if mla else ""), FAIL if mla else UNKNOWN, note)]
 
 

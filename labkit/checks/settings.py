@@ -168,7 +168,7 @@ def flags(seen: Observed) -> list[Check]:
             out.append(Check(f"flag --{name.replace('_', '-')}", str(asked), str(got), where, FAIL, note))
     if agree and not out:
         where = "launch command, /server_info"
-        out.append(Check("flags", f"{len(agree)} as given", "all resolved as given", where, PASS))
+        out.append(Check("flags", f"{len(agree)} as given", "all resolved as passed", where, PASS))
     return out
 
 

@@ -92,7 +92,7 @@ def _locked(file) -> bool:
 def _other_run(file) -> str:
     file.seek(0)
     pid, _, what = file.read().partition(" ")
-    return f"another run measures on this machine (process {pid}: {what})" if pid else "another run begins here"
+    return f"another run measures on this machine (process {pid}: {what})" if pid else "another run is starting here"
 
 
 def _other_lab() -> str:

@@ -193,9 +193,9 @@ def _speculation(r: RequestResult, asked: Asked) -> Iterable[Doubt]:
     rounds, n = r.verify_ct, r.output_tokens
     if not rounds:
         if r.told_accept_length and r.told_accept_length > 1:
-            yield Doubt("speculative counts disagree", "an accept length is told, but no verify rounds")
+            yield Doubt("speculative counts disagree", "the server reports an accept length but no verify rounds")
         elif r.correct_drafts or r.proposed_drafts or any(r.histogram or ()):
-            yield Doubt("speculative counts disagree", "drafts are told, but no verify rounds")
+            yield Doubt("speculative counts disagree", "the server reports drafts but no verify rounds")
         return
     steps = steps_of(r.proposed_drafts, rounds)
     if steps is not None and steps != int(steps) and not asked.drafts_vary:
@@ -224,16 +224,20 @@ def _identities(r: RequestResult, rounds: int, steps: float | None) -> Iterable[
     # A last round may accept more than the length limit lets out: then tokens are fewer, by at most a round's drafts.
     over = max(steps or 0, len(h) - 1 if h else 0) or 64
     if correct is not None and n < rounds + correct - over:
-        wrong.append(f"{rounds} rounds + {correct} accepted drafts make {rounds + correct} tokens, counted {n}")
+        wrong.append(
+            f"{rounds} rounds + {correct} accepted drafts make {rounds + correct} tokens, but {n} were counted"
+        )
     if h is not None and sum(h) != rounds:
-        wrong.append(f"the histogram has {sum(h)} rounds, told {rounds}")
+        wrong.append(f"the histogram has {sum(h)} rounds, but the server reports {rounds}")
     if h is not None and correct is not None and sum(i * k for i, k in enumerate(h)) != correct:
-        wrong.append(f"the histogram has {sum(i * k for i, k in enumerate(h))} accepted drafts, told {correct}")
+        wrong.append(
+            f"the histogram has {sum(i * k for i, k in enumerate(h))} accepted drafts, but the server reports {correct}"
+        )
     if correct is not None and r.proposed_drafts is not None and correct > r.proposed_drafts:
         wrong.append(f"{correct} drafts accepted of {r.proposed_drafts} proposed")
     if r.told_accept_length and abs(r.told_accept_length - n / rounds) > max(0.05, 2 / rounds):
         wrong.append(
-            f"accept length {r.told_accept_length:.2f} told, {n / rounds:.2f} by {n} tokens in {rounds} rounds"
+            f"the server reports accept length {r.told_accept_length:.2f}; {n} tokens in {rounds} rounds make {n / rounds:.2f}"
         )
     if wrong:
         yield Doubt("speculative counts disagree", "; ".join(wrong))
@@ -288,7 +292,7 @@ def _over_rows(rows: list[Mapping]) -> list[str]:
             prompts.setdefault(row["prompt_sha256"], set()).add(row.get("prompt_tokens"))
     uneven = [sorted(map(str, p)) for p in prompts.values() if len(p) > 1]
     if uneven:
-        out.append(f"one and the same prompt was read as {' and '.join(uneven[0])} tokens")
+        out.append(f"the same prompt was counted as {' and '.join(uneven[0])} tokens")
     return out + _remembered(rows)
 
 

@@ -247,7 +247,7 @@ def _unflushed(status: int) -> str:
         return "the server cannot flush its prefix cache, so a prompt may be served from it"
     if 300 <= status < 400:
         return "the server redirects: give the address that it redirects to"
-    return "the key was refused" if status in (401, 403) else "another request may be running"
+    return "the server refused the key" if status in (401, 403) else "another request may be running"
 
 
 def prompt_digest(prompt: Prompt) -> str:

@@ -79,7 +79,7 @@ def render(notebooks: list[tuple[str, nbformat.NotebookNode]], records: Sequence
         )
         contents.append(("behind", "How it was measured"))
     sections.append(_traps())
-    contents.append(("traps", "Appendix: what may look right and is not"))
+    contents.append(("traps", "Appendix: silent failures, and what catches each"))
     return page.document(
         title=titles[0] if len(titles) == 1 else "Decoding lab: report of a run",
         heading=len(titles) > 1,
@@ -95,7 +95,7 @@ def _traps() -> str:
     """The appendix: every silent failure that the lab knows, as `labkit traps` lists them."""
     rows = [(f"{t.number}.", t.name, t.shows, t.catches) for t in TRAPS]
     listed = table(["", "trap", "how it shows", "what catches it"], rows)
-    fold = folded("Appendix: what may look right and is not", listed)
+    fold = folded("Appendix: silent failures, and what catches each", listed)
     return f'<section class="notebook" id="traps">{fold}</section>'
 
 

@@ -254,10 +254,8 @@ def test_a_watcher_that_never_speaks_takes_nobody_with_it(tmp_path, is_gone):
         env={**os.environ, "PYTHONPATH": str(Path(process.__file__).parents[2])},
     )
     pid, *said = lab.stdout.splitlines()
-    assert said == [
-        "waited 1 s for the process that watches the engine to start it, and it did not come",
-        "the lab lives",
-    ], lab.stderr
+    late, lives = said
+    assert "1 s" in late and "the process that watches the engine" in late and lives == "the lab lives", lab.stderr
     assert lab.returncode == 0 and is_gone(int(pid))
 
 
