@@ -102,7 +102,7 @@ def _unproved(check: Check) -> Check:
     """What an unknown server says of itself proves nothing: only the log and our own requests may pass."""
     if check.verdict != PASS or not check.where.startswith("/server_info"):
         return check
-    return replace(check, verdict=UNKNOWN, note="who is serving is not established, so its own word is no proof")
+    return replace(check, verdict=UNKNOWN, note="the server could not be identified, so its own report is no proof")
 
 
 __all__ = ["DRAFTING", "FAIL", "PASS", "UNKNOWN", "Check", "configuration", "expected"]

@@ -250,7 +250,7 @@ def variables(seen: Observed, config: EngineConfig | None) -> list[Check]:
             if not known and name in environment.PLUGIN and seen.proof and seen.proof.plugin:
                 known, where = True, "read by labkit's plugin, which the log shows"
         else:
-            known, where = None, "who is serving is not known"
+            known, where = None, "the server could not be identified"
         verdict = UNKNOWN if known is None else PASS if known else FAIL
         note = "the engine silently ignores variables it does not know" if verdict == FAIL else ""
         shown = {PASS: "known", FAIL: "unknown", UNKNOWN: "no list"}[verdict]

@@ -77,7 +77,7 @@ def _measured(params: "Params", as_json: bool) -> int:
             "not_reported": list(server.found.missing),
         }
         if not who.known:
-            summary["warnings"].append(f"who is serving is not established: {who.open}")
+            summary["warnings"].append(f"the server could not be identified: {who.open}")
         # What the server resolved after the run: a restart under our feet would show here.
         after = server.server_info()
         if {k: after.get(k) for k in _IDENTITY} != {k: info.get(k) for k in _IDENTITY}:

@@ -65,7 +65,7 @@ def main(args: argparse.Namespace) -> int:
         for p in found:
             if limit is not None and p not in slower and p["tpot_s"]["ratio"]["median"] > 1 + limit:
                 said = _percent(p["tpot_s"]["ratio"])
-                print(f"not called slower: {p['b']} by {said}, which chance alone may be; more repeats would tell")
+                print(f"not counted as slower: {p['b']} by {said}, which may be chance; more repeats would tell")
     return 1 if slower else 0
 
 

@@ -247,7 +247,8 @@ def _pair_lines(p: dict) -> list[str]:
         n = p["non_inferiority"]
         out += [
             f"  difference {100 * p['difference']:+.2f} points [{100 * p['low']:+.2f}, {100 * p['high']:+.2f}],"
-            f" exact McNemar p = {m['p']:.3g}; this many would show {100 * p['smallest_detectable']:.1f} points",
+            f" exact McNemar p = {m['p']:.3g}; smallest difference that so many can show:"
+            f" {100 * p['smallest_detectable']:.1f} points",
             f"  not worse by {100 * n['margin']:g} points or more: {'shown' if n['holds'] else 'NOT shown'}"
             f" (one-sided p = {n['p']:.3g}, limit 0.025)",
         ]

@@ -10,7 +10,7 @@ HELP = "run notebooks headless with parameters and write their report"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="names or numbers; none means all")
+    parser.add_argument("notebooks", nargs="*", metavar="NOTEBOOK", help="names or numbers (default: all)")
     parser.add_argument("-f", "--params", help="a YAML file of parameters, such as params/pocket.yaml")
     parser.add_argument(
         "-p", "--set", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"), help="set one parameter"

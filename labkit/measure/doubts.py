@@ -236,9 +236,8 @@ def _identities(r: RequestResult, rounds: int, steps: float | None) -> Iterable[
     if correct is not None and r.proposed_drafts is not None and correct > r.proposed_drafts:
         wrong.append(f"{correct} drafts accepted of {r.proposed_drafts} proposed")
     if r.told_accept_length and abs(r.told_accept_length - n / rounds) > max(0.05, 2 / rounds):
-        wrong.append(
-            f"the server reports accept length {r.told_accept_length:.2f}; {n} tokens in {rounds} rounds make {n / rounds:.2f}"
-        )
+        counted = f"{n} tokens in {rounds} rounds make {n / rounds:.2f}"
+        wrong.append(f"the server reports accept length {r.told_accept_length:.2f}, but {counted}")
     if wrong:
         yield Doubt("speculative counts disagree", "; ".join(wrong))
 

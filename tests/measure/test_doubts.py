@@ -207,7 +207,7 @@ def test_said_counts_the_requests():
     ]
     assert doubts.said(rows([early, full]))[0].startswith("in 1 of 2 requests: 43 of 64")
     assert doubts.said(rows([full] * 2)) == []
-    assert "one and the same prompt" in doubts.said(rows([full] * 2, prompt_tokens=[7, 9]))[0]
+    assert "same prompt" in doubts.said(rows([full] * 2, prompt_tokens=[7, 9]))[0]
 
 
 def test_steps_that_vary_between_requests_are_said():

@@ -105,7 +105,7 @@ class RequestQueue:
             yield run
         finally:
             if not await run.close():
-                log.error("the decode loop does not come back: no more requests are taken; restart the server")
+                log.error("the decode loop does not return: no more requests are taken; restart the server")
                 self.close()
             self.metrics.observe(run)
             _report(run)
