@@ -148,13 +148,18 @@ def _ranked(causes: Iterable[Cause]) -> tuple[Cause, ...]:
     return tuple(sorted(causes, key=lambda x: {True: 0, None: 1, False: 2}[x.supported]))
 
 
+def _look(where: str, *expects: str) -> str:
+    """The command that checks whether a server's options for this are in effect."""
+    return f"labkit check {where} --expect {','.join(map(ladder.word, expects))} --log <LOG>"
+
+
 def _kernels(backend_seen: bool | None, where: str) -> Cause:
     return Cause(
         "another kernel runs",
         "a runner can fall back on this GPU while /server_info repeats what was requested",
         "the log line about preparing experts",
         None if backend_seen is None else not backend_seen,
-        f"labkit check {where} --expect kernels --log <LOG>",
+        _look(where, ladder.FASTER),
     )
 
 
@@ -164,7 +169,7 @@ def _head(head_seen: bool | None, where: str) -> Cause:
         "an environment variable that the engine does not know is ignored silently",
         "the proof line in the log, bytes of the head",
         None if head_seen is None else not head_seen,
-        f"labkit check {where} --expect fp8-head --log <LOG>",
+        _look(where, ladder.BYTES),
     )
 
 
@@ -233,14 +238,14 @@ def _layer(accept, fp8_head, module_shared, dead, where) -> list[Cause]:
             "an FP8 head shared without its scales gives a = 1.00 and no error",
             "the log's line about sharing the module; the accept length with a 16-bit head",
             _bare(fp8_head, module_shared, nothing),
-            f"labkit check {where} --expect fp8-head,mtp --log <LOG>",
+            _look(where, ladder.BYTES, ladder.DRAFTING),
         ),
         Cause(
             "the draft layer is misread",
             "a quantised draft layer loaded in the wrong format gets no draft accepted either",
             "accept length by position; the draft's dtypes in the log",
             nothing if not fp8_head else (False if nothing is False else None),
-            f"labkit check {where} --expect mtp --log <LOG>",
+            _look(where, ladder.DRAFTING),
         ),
         Cause(
             "the draft layer is damaged in part",
@@ -248,7 +253,7 @@ def _layer(accept, fp8_head, module_shared, dead, where) -> list[Cause]:
             " accepted while later ones never are",
             "acceptance by position; dtypes and scales of the draft layer in the checkpoint's index and in the log",
             True if dead else False if nothing else None,
-            f"labkit check {where} --expect mtp --log <LOG>",
+            _look(where, ladder.DRAFTING),
         ),
     ]
 
@@ -277,7 +282,7 @@ def _drafting(accept, c, sampled, again) -> list[Cause]:
 
 def _rounds(told: Mapping[str, str], where: str) -> list[Cause]:
     """Why a round may cost more than it need: candidates only where the checks looked (labkit.checks.rounds)."""
-    look = f"labkit check {where} --expect mtp --log <LOG>"
+    look = _look(where, ladder.DRAFTING)
     known = (
         (
             "rounds wait for the host",

@@ -19,10 +19,7 @@ from labkit.measure import session
 from labkit.workloads import Prompt
 
 # Words for what is expected of a server: arms of SGLang's own ladder, by what each should do.
-PLAIN, KERNELS, HEAD, MTP = (
-    ladder.first(ladder.shipped("sglang"), e).name
-    for e in (ladder.NOTHING, ladder.FASTER, ladder.BYTES, ladder.DRAFTING)
-)
+PLAIN, KERNELS, HEAD, MTP = (ladder.word(e) for e in (ladder.NOTHING, ladder.FASTER, ladder.BYTES, ladder.DRAFTING))
 TOKENS = 64
 HEALTHY = (2, 3, 1, 2)
 _WORDS = "river stone lamp garden letter bridge winter market window silver forest engine".split()

@@ -18,8 +18,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url", required=True, help="address of the server, http://HOST:PORT")
     parser.add_argument(
         "--expect",
-        help="options that should be in effect: names of the ladder's arms (an unknown name lists them), or drafting (of "
-        "any kind); default: only what any measurement needs",
+        help="options that should be in effect: names of the ladder's arms (an unknown name lists them), or drafting "
+        "(of any kind); default: only what any measurement needs",
     )
     parser.add_argument("--log", help="the server's log file, for options that only a log proves")
     parser.add_argument(

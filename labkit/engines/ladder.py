@@ -150,6 +150,11 @@ def first(found: Sequence[Arm], expect: str) -> Arm:
     return arm
 
 
+def word(expect: str, engine: str = "sglang") -> str:
+    """The name of the arm of an engine's own ladder that expects this. Raises BadInput as `first` does."""
+    return first(shipped(engine), expect).name
+
+
 def reference(found: Sequence[Arm], arm: Arm) -> Arm | None:
     """The arm that this one changes, and so is compared with; None for the first."""
     return next((a for a in found if a.name == arm.before), None)
