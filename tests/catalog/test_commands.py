@@ -113,7 +113,7 @@ def test_bytes_of_a_config_on_disk(capsys, tmp_path):
         (["--model", "ling-3.0-flash", "--machine", "x"], "machine"),
         (["--model", "ling-3.0-flash", "--context", "-1"], "context"),
         (["--model", "ling-3.0-flash", "--experts", "fp3"], "format"),
-        (["--model", "ling-3.0-flash", "--positions", "0"], "tokens"),
+        (["--model", "ling-3.0-flash", "--positions", "0"], "positions"),
         (["--model", "ling-3.0-flash", "--drafts", "0"], "drafts"),
         (["--model", "qwen3-30b-a3b", "--drafts", "1"], "num_nextn_predict_layers"),
         (["--model", "ling-3.0-flash", "--tpot-ms", "0"], "tpot-ms"),

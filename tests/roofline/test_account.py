@@ -199,7 +199,13 @@ def test_state_of_the_linear_models():
 
 @pytest.mark.parametrize(
     "bad",
-    [{"context": -1}, {"context": 1.5}, {"context": True}, {"context": 0, "tokens": 0}, {"context": 0, "tokens": 2.0}],
+    [
+        {"context": -1},
+        {"context": 1.5},
+        {"context": True},
+        {"context": 0, "positions": 0},
+        {"context": 0, "positions": 2.0},
+    ],
 )
 def test_bad_arguments(bad):
     with pytest.raises(BadInput, match="integer of at least"):
@@ -214,7 +220,7 @@ def test_evidence_and_json():
     d = json.loads(json.dumps(account.as_dict()))
     assert d["total_bytes"] == account.total_bytes and d["kv_bytes"] == account.kv_bytes
     assert d["state_bytes"] == account.state_bytes and d["convolution_bytes"] == account.convolution_bytes
-    assert d["model"] == "ling-3.0-flash" and d["context"] == 1000 and d["tokens"] == 1
+    assert d["model"] == "ling-3.0-flash" and d["context"] == 1000 and d["positions"] == 1
     assert d["weight_bytes"] == account.weight_bytes and d["what"] == "plain decode step"
     assert d["distinct_experts"] == account.distinct_experts and d["source"] == LING.source
     assert d["quantization"]["experts"] == "mxfp4"
