@@ -1,5 +1,6 @@
 """The project's own files: environment, package list, things that must never be in the tree."""
 
+import ast
 import re
 import subprocess
 import sys
@@ -35,6 +36,33 @@ def test_every_dependency_has_a_range_and_a_reason():
     listed = [line.strip() for line in lines if re.match(r'\s+"[A-Za-z0-9_.-]+[><=]', line)]
     assert len(listed) > 10
     assert all("#" in line or "sglang" in line for line in listed)
+
+
+STARTED = {"jupyterlab", "ipykernel"}  # programs, which nobody imports
+NAMES = {"pillow": "PIL", "pyyaml": "yaml", "ipython": "IPython"}  # packages whose module has another name
+WHERE_IT_IS = {
+    "sglang",
+    "torch",
+    "sgl_kernel",
+    "xllamacpp",
+    "datasets",
+    "reasoning_gym",
+}  # extras, or brought by SGLang
+
+
+def test_the_lab_declares_what_it_imports_and_imports_what_it_declares():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    packages = {re.match(r"[\w.-]+", line)[0] for line in listed}
+    declared = {NAMES.get(p, p.replace("-", "_")) for p in packages - STARTED}
+    imported = set()
+    for path in (ROOT / "labkit").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                imported |= {a.name.split(".")[0] for a in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.split(".")[0])
+    own = {*sys.stdlib_module_names, "labkit", "pydantic_core"}  # the last is pydantic's other half
+    assert imported - own - WHERE_IT_IS == declared
 
 
 @pytest.mark.slow
