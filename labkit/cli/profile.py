@@ -28,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    from pathlib import Path
+
     from labkit.errors import BadInput
 
     if args.url:
@@ -39,6 +41,9 @@ def main(args: argparse.Namespace) -> int:
         raise BadInput("prompts", args.prompts, "1 to 1000")
     if not 1 <= args.steps <= 8:
         raise BadInput("steps", args.steps, "1 to 8")
+    for name, place in (("html", args.html), ("png", args.png)):  # before minutes of measuring
+        if place and not Path(place).parent.is_dir():
+            raise BadInput(name, place, "a file in a folder that exists")
     with _turn.taken(args):
         found = profiled(args.prompts, args.seed, args.kernel_variant, args.dense_dtype, args.steps)
     result = document(found)
@@ -111,19 +116,20 @@ def draw(p: "Profile", html: str | None, png: str | None) -> None:
     from labkit.errors import BadInput
     from labkit.figures import passes
     from labkit.figures.show import png as picture
+    from labkit.report import alone
 
     stacked = passes.parts([("plain step", p.plain), ("round", p.round)], p.bandwidth)
-    rates = {name: max(by.values()) for name, by in p.rates.operations_s().items()}
-    try:
-        if png:
-            Path(png).write_bytes(picture(stacked))
-        if html:
-            roofs = passes.roofs(p.plain, p.bandwidth, rates)
-            pages = [f.to_html(full_html=False, include_plotlyjs=i == 0) for i, f in enumerate((stacked, roofs))]
-            head = '<!doctype html><html lang="en"><meta charset="utf-8"><title>Where a step\'s time goes</title>'
-            Path(html).write_text(f"{head}<body>{''.join(pages)}</body></html>", encoding="utf-8")
-    except OSError as e:
-        raise BadInput("html" if html else "png", e.filename, f"a file that can be written ({e.strerror})") from None
+    roofs = passes.roofs(p.plain, p.bandwidth, {name: max(by.values()) for name, by in p.rates.operations_s().items()})
+    written = {
+        "png": (png, lambda place: Path(place).write_bytes(picture(stacked))),
+        "html": (html, lambda place: alone.write("Where a step's time goes", (stacked, roofs), place)),
+    }
+    for name, (place, write) in written.items():
+        try:
+            if place:
+                write(place)
+        except OSError as e:
+            raise BadInput(name, place, f"a file that can be written ({e.strerror})") from None
 
 
 def on_gpu(url: str, api_key_env: str | None = None) -> dict:

@@ -201,7 +201,7 @@ def _plain(text: str | list) -> str:
 def _data(data: dict, metadata: dict, state: dict, figures: list[dict]) -> str:
     """The richest form that works offline."""
     if PLOTLY_MIME in data:
-        return _figure(data, figures)
+        return figure(data, figures)
     if WIDGET_MIME in data:
         return _widget(data, state)
     if "text/html" in data:
@@ -225,7 +225,8 @@ def _base64(text: str | list) -> str:
     return joined
 
 
-def _figure(data: dict, figures: list[dict]) -> str:
+def figure(data: dict, figures: list[dict]) -> str:
+    """A figure's place on the page with its description; data: MIME data of a plotly figure, added to `figures`."""
     spec = data[PLOTLY_MIME]
     layout = spec.get("layout", {})
     alt = (layout.get("meta") or {}).get("alt") or _plain(data.get("text/plain", "figure"))

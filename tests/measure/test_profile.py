@@ -62,10 +62,17 @@ def test_the_figures_are_a_page_and_a_picture(found, tmp_path):
     page, picture = tmp_path / "p.html", tmp_path / "p.png"
     command.draw(found, str(page), str(picture))
     text = page.read_text()
-    assert text.count('class="plotly-graph-div"') == 2 and "<script src=" not in text
+    assert text.count('class="plot"') == 2 and "<script src=" not in text and "Content-Security-Policy" in text
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_bad_counts_are_bad_input(capsys):
     assert main(["profile", "--prompts", "0"]) == 2
     assert "prompts" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--html", "--png"])
+def test_a_place_that_is_not_there_is_refused_before_anything_is_measured(capsys, monkeypatch, tmp_path, option):
+    monkeypatch.setattr(command, "profiled", lambda *_: pytest.fail("measured"))
+    assert main(["profile", option, str(tmp_path / "none" / "file")]) == 2
+    assert f"{option.removeprefix('--')}: " in capsys.readouterr().err
