@@ -132,7 +132,7 @@ def test_words_for_a_figure_say_what_it_shows():
 
 def test_expert_counts_stand_beside_their_expectation():
     expected = derived(10.0, "1", "N(...)", (spec(24, "1", "config"),))
-    figure = speculation.experts([(1, expected, measured(8, "1", "engine", 8, 8)), (2, expected, None)])
+    figure = gains.experts([(1, expected), (2, expected)], {"by the engine": {1: measured(8, "1", "engine", 8, 8)}})
     assert len(figure.data[0].x) == 2 and figure.data[1].x == (1,)
 
 

@@ -12,7 +12,7 @@ from labkit.engines.adapter import options
 from labkit.engines.config import EngineConfig, Speculative
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived
-from labkit.figures import decode, speculation
+from labkit.figures import decode, gains, speculation
 from labkit.measure import experts
 from labkit.measure.results import Arm, Result, cost, count, drafts_a_round, speedup, varies
 from labkit.notebook.experiment import CONTEXT, LOAD_SETTINGS, NOTHING, Experiment, accepted, present, waiting
@@ -316,15 +316,11 @@ class Mtp(Experiment):
         n, k = fields["num_experts"], fields["num_experts_per_tok"]
         inputs = (count(n, "expert", "experts"), count(k, "expert", "experts per token"))
         most = max([2, self.draft().verified, *(_tokens(r) for r in self.drafted(results)), *self.counted])
-        rows = [
-            (
-                m,
-                derived(formulas.expected_distinct_experts(n, k, m), "1", "N (1 - (1 - k/N)^m)", inputs),
-                self.counted.get(m),
-            )
+        expected = [
+            (m, derived(formulas.expected_distinct_experts(n, k, m), "1", "N (1 - (1 - k/N)^m)", inputs))
             for m in range(1, most + 1)
         ]
-        return speculation.experts(rows)
+        return gains.experts(expected, {"by the engine": self.counted} if self.counted else {})
 
     def findings(self, results: Mapping[str, Result]) -> list[Line]:
         base, drafted = self.base(results), self.drafted(results)
