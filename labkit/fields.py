@@ -63,13 +63,13 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 Text = Annotated[str, Field(min_length=1), AfterValidator(_printable)]
 
 
-def whole(low: int, high: int) -> Any:
-    """The type of an int in [low, high]; "16" and 16.0 are taken, True is not."""
+def whole(low: int | None = None, high: int | None = None) -> Any:
+    """The type of an int in [low, high], None: without an end; "16" and 16.0 are taken, True is not."""
     return Annotated[int, Field(ge=low, le=high), BeforeValidator(_number)]
 
 
-def real(low: float, high: float) -> Any:
-    """The type of a float in [low, high]; "1e-3" is taken."""
+def real(low: float | None = None, high: float | None = None) -> Any:
+    """The type of a finite float in [low, high], None: without an end; "1e-3" is taken."""
     return Annotated[float, Field(ge=low, le=high), BeforeValidator(_number)]
 
 

@@ -9,7 +9,7 @@ ROOT = Path(labkit.__file__).parent
 # A room may import from those before it; `labkit/<name>.py` and `labkit/<name>/` are the same to this list.
 ROOMS = (
     "errors waits disk units evidence fields catalog roofline workloads pocket engines params records measure checks "
-    "figures report notebook batch cli"
+    "figures report notebook batch cli __main__"
 ).split()
 # What the pocket engine, a program of its own, may take from the lab.
 POCKET_TAKES = {"errors", "waits"}  # waits: the standard library and errors, so that no compiler is waited for forever

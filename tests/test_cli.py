@@ -15,7 +15,7 @@ COMMANDS = sorted(m.name for m in pkgutil.iter_modules(cli.__path__) if not m.na
 
 
 def run(*argv):
-    return subprocess.run([sys.executable, "-m", "labkit.cli", *argv], capture_output=True, text=True, timeout=240)
+    return subprocess.run([sys.executable, "-m", "labkit", *argv], capture_output=True, text=True, timeout=240)
 
 
 def test_help_names_every_command():

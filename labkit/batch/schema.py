@@ -17,10 +17,9 @@ from labkit.errors import BadInput
 from labkit.fields import Flag, check, list_of, real, whole
 from labkit.params import COMMON, NOTEBOOKS, Params, common
 
-_WIDE = 10**15
 _KINDS = {
-    "int": whole(-_WIDE, _WIDE),
-    "float": real(-_WIDE, _WIDE),
+    "int": whole(),
+    "float": real(),
     "bool": Flag,
     "str": str,
     "dict": dict[str, Any],

@@ -52,9 +52,11 @@ def _file(path: Path):
             out.write(json.dumps(case.as_dict()) + "\n")
 
     try:
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        with path.open("a+", encoding="utf-8") as file:  # a place that cannot be written is told now
+            file.seek(0)
+            lines = file.read().splitlines()
         return [Case(**{**row, "raised": tuple(row["raised"])}) for row in map(json.loads, lines)], keep
     except OSError as e:
-        raise BadInput("--keep", str(path), "a file that can be read and written") from e
+        raise BadInput("--keep", str(path), f"a file that can be read and written ({e.strerror})") from e
     except (ValueError, TypeError, KeyError):
         raise BadInput("--keep", str(path), "a file of `labkit selfcheck --keep`, or a new one") from None

@@ -108,6 +108,11 @@ def test_a_file_of_something_else_is_refused_and_left_alone(tmp_path):
     assert file.read_text() == "my notes\n"
 
 
+def test_a_file_that_cannot_be_written_is_refused_at_once(tmp_path):
+    with pytest.raises(BadInput, match="--keep.*none/cases"):
+        cli._file(tmp_path / "none" / "cases")
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_all_faults_and_all_rungs(own_runtime):
