@@ -3,6 +3,7 @@
 import pytest
 
 from labkit.checks import benefit, judged
+from labkit.checks.causes import TOO_FEW
 from labkit.engines.config import EngineConfig
 from labkit.measure.results import Arm, Result
 from labkit.params import Params
@@ -109,9 +110,9 @@ def test_a_large_effect_of_few_requests_is_never_called_no_difference():
     checks = {c.name: c for c in benefit.step(judged.side(plain), judged.side(few("x", 0.002, 0.002, 0.003, 0.003)))}
     assert checks["x against plain"].verdict == "pass" and benefit.NO_OVERLAP in checks["x against plain"].note
     overlapping = judged.step(few("x", 0.002, 0.002, 0.003, 0.0042), plain, expect="fewer bytes")
-    assert overlapping.verdict == "too few repeats to tell"
+    assert overlapping.verdict == TOO_FEW
     two = judged.step(few("x", 0.002, 0.002), few("plain", 0.004, 0.004), expect="fewer bytes")
-    assert two.verdict == "too few repeats to tell"  # of two and two requests, one order in three has no overlap
+    assert two.verdict == TOO_FEW  # of two and two requests, one order in three has no overlap
 
 
 def test_what_is_not_in_effect_is_known_before_anything_is_measured(tmp_path):

@@ -321,7 +321,7 @@ def test_37_all_on_no_better():
 
 def test_38_machine_changed():
     found = lost(benefit.alone(Side("x", [row(i, tpot=0.02 if i < 8 else 0.03) for i in range(15)])))
-    assert found["run order"].seen == "from request 9 on 1.5 times slower, and stays so"
+    assert "request 9 " in found["run order"].seen and "1.5 times slower" in found["run order"].seen
 
 
 def test_39_one_after_the_other():

@@ -52,13 +52,13 @@ def test_refused_samples_end_in_an_error_that_says_why(bench, server, monkeypatc
     monkeypatch.setattr("labkit.measure.client.FLUSH_WAIT_S", 0.05)
     server.flush_status = 400
     code, _, err = bench()
-    assert code == 1 and "in a row were refused" in err and "400" in err
+    assert code == 1 and "refused" in err and "400" in err
 
 
 def test_answers_of_one_token_end_in_an_error_that_says_so(bench, server, wire):
     server.script = [wire.stream(wire.event(1, finish="stop"))]
     code, _, err = bench()
-    assert code == 1 and err.count("\n") == 1 and "one token long, and one token has no decode time" in err
+    assert code == 1 and err.count("\n") == 1 and "output_tokens" in err
     assert "ok" not in err.split(": ")[-1].split()
 
 
