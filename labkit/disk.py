@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from labkit.errors import LabError
+from labkit.errors import BadInput, LabError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 KEPT = "what was there before is kept"
@@ -21,6 +21,14 @@ class NoRoom(LabError):
     def __init__(self, path: str | Path, cause: OSError, kept: str = KEPT):
         advice = "Make room on that disk, or write elsewhere" if cause.errno in FULL else "Write elsewhere"
         super().__init__(f"{path}: {cause.strerror or cause}; {kept}. {advice}")
+
+
+def place(path: str | Path, field: str = "output") -> Path:
+    """Where a file is to be written. Raises BadInput where its folder is missing: before the work, not after it."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        raise BadInput(field, str(path), "a file in a folder that exists")
+    return path
 
 
 @contextlib.contextmanager

@@ -28,8 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    from pathlib import Path
-
+    from labkit import disk
     from labkit.errors import BadInput
 
     if args.url:
@@ -41,9 +40,9 @@ def main(args: argparse.Namespace) -> int:
         raise BadInput("prompts", args.prompts, "1 to 1000")
     if not 1 <= args.steps <= 8:
         raise BadInput("steps", args.steps, "1 to 8")
-    for name, place in (("html", args.html), ("png", args.png)):  # before minutes of measuring
-        if place and not Path(place).parent.is_dir():
-            raise BadInput(name, place, "a file in a folder that exists")
+    for name in ("html", "png"):
+        if getattr(args, name):
+            disk.place(getattr(args, name), name)  # before minutes of measuring
     with _turn.taken(args):
         found = profiled(args.prompts, args.seed, args.kernel_variant, args.dense_dtype, args.steps)
     result = document(found)
@@ -108,28 +107,21 @@ def document(p: "Profile") -> dict:
 
 
 def draw(p: "Profile", html: str | None, png: str | None) -> None:
-    """Write the figures where asked. Raises BadInput for a place that cannot be written."""
+    """Write the figures where asked. Raises disk.NoRoom."""
     if not (html or png):
         return
-    from pathlib import Path
-
-    from labkit.errors import BadInput
+    from labkit import disk
     from labkit.figures import passes
     from labkit.figures.show import png as picture
     from labkit.report import alone
 
     stacked = passes.parts([("plain step", p.plain), ("round", p.round)], p.bandwidth)
-    roofs = passes.roofs(p.plain, p.bandwidth, {name: max(by.values()) for name, by in p.rates.operations_s().items()})
-    written = {
-        "png": (png, lambda place: Path(place).write_bytes(picture(stacked))),
-        "html": (html, lambda place: alone.write("Where a step's time goes", (stacked, roofs), place)),
-    }
-    for name, (place, write) in written.items():
-        try:
-            if place:
-                write(place)
-        except OSError as e:
-            raise BadInput(name, place, f"a file that can be written ({e.strerror})") from None
+    if png:
+        with disk.whole(png) as part:
+            part.write_bytes(picture(stacked))
+    if html:
+        rates = {name: max(by.values()) for name, by in p.rates.operations_s().items()}
+        alone.write("Where a step's time goes", (stacked, passes.roofs(p.plain, p.bandwidth, rates)), html)
 
 
 def on_gpu(url: str, api_key_env: str | None = None) -> dict:

@@ -13,7 +13,7 @@ from labkit.report.html import figure
 
 
 def write(title: str, shown: Sequence[go.Figure], destination: str | Path) -> Path:
-    """Write the page and return its path. Raises disk.NoRoom; OSError for a place that cannot be written."""
+    """Write the page and return its path. Raises disk.NoRoom."""
     figures: list[dict] = []
     places = [figure(bundle(f)[0], figures) for f in shown]
     text = page.document(

@@ -46,13 +46,8 @@ def write(run: str | Path, destination: str | Path | None = None) -> Path:
     is no notebook, one cannot be read, or the folder is missing; disk.NoRoom.
     """
     sources = notebooks_of(run)
-    target = (
-        Path(destination)
-        if destination
-        else (Path(run).with_suffix(".html") if Path(run).is_file() else Path(run) / "report.html")
-    )
-    if not target.parent.is_dir():
-        raise BadInput("output", str(target), "a file in a folder that exists")
+    beside = Path(run).with_suffix(".html") if Path(run).is_file() else Path(run) / "report.html"
+    target = disk.place(destination or beside)
     shown = render([(p.stem, _read(p)) for p in sources], records_of(run))
     disk.write_text(target, shown, "the notebooks and records are kept")
     return target

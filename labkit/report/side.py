@@ -23,9 +23,7 @@ def write(a: str | Path, b: str | Path, destination: str | Path, arm: str | None
     for path, found in zip((a, b), sides, strict=True):
         if not found:
             raise BadInput("run", str(path), "a run directory that holds a record")
-    target = Path(destination)
-    if not target.parent.is_dir():
-        raise BadInput("output", str(target), "a file in a folder that exists")
+    target = disk.place(destination)
     names = [str(Path(p).resolve().name) for p in (a, b)]
     parts = [_pair(x, y, arm) for x, y in _matched(*sides)]
     cards = "".join(
