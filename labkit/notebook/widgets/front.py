@@ -14,12 +14,12 @@ from labkit.notebook.widgets.action import Action
 from labkit.notebook.widgets.compare import Overlay
 from labkit.notebook.widgets.explored import Table
 from labkit.notebook.widgets.grid import Scan
-from labkit.notebook.widgets.guess import Guess
+from labkit.notebook.widgets.guess import GuessRow
 from labkit.notebook.widgets.knobs import Knobs, Prompts
 from labkit.notebook.widgets.link import Link
 from labkit.notebook.widgets.queue import Queue
 from labkit.notebook.widgets.readout import Readout
-from labkit.notebook.widgets.running import Running
+from labkit.notebook.widgets.running import LiveRun
 from labkit.notebook.widgets.status import EngineStrip
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ class Front:
         self.report_button = controls.button("Export report", "file", "Write this notebook as one offline HTML file.")
         self.run_button.button_style = "primary"
         self.queue, self.saved = Queue(self._announce), Link()
-        self.run, self.kept = Running(panel, self), saved.Saved(panel.static, self._places)
-        self.guess, self.readout = Guess(panel, self._gate), Readout(panel)
+        self.run, self.kept = LiveRun(panel, self), saved.Saved(panel.static, self._places)
+        self.guess, self.readout = GuessRow(panel, self._gate), Readout(panel)
         self.explored = Table(panel.out_dir, self._guarded)
         self.explored_button = controls.button("Show all settings", "table", "Read every record in outputs/ again.")
         self.scan = Scan(self, list(self.controls.values())) if len(e.axes()) > 1 else None

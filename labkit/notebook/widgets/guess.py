@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from labkit.notebook.panel import Panel
 
 
-class Guess:
+class GuessRow:
     """A panel's gate on the page. opened: called once the guess is committed or skipped."""
 
     def __init__(self, panel: "Panel", opened: Callable[[], None]):

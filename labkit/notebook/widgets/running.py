@@ -49,7 +49,7 @@ class Page(Protocol):
         """The run is over. moved: settings by name that were moved meanwhile."""
 
 
-class Running:
+class LiveRun:
     """The run under way; its own settings hold until it has ended."""
 
     def __init__(self, panel: "Panel", page: Page):
