@@ -1,16 +1,15 @@
-"""Figures of the byte accounts: one account against the other, bytes over context, experts over window, batches."""
+"""Figures of the byte accounts: one account against the other, bytes over context, experts over window, what fits."""
 
 from collections.abc import Sequence
-from math import log10
 
 import plotly.graph_objects as go
 
 from labkit.evidence import Evidence, Tier
-from labkit.figures.marks import hover
-from labkit.figures.theme import GREEN, INK, SERIES, VERMILION, new, tier_name
+from labkit.figures.marks import vertical
+from labkit.figures.theme import GREEN, INK, SERIES, new, tier_name
 from labkit.roofline.account import Account
 from labkit.roofline.capacity import Capacity
-from labkit.roofline.predictions import BatchPoint, Influence, RoundBytes, Split
+from labkit.roofline.predictions import RoundBytes
 from labkit.roofline.simple import Simple, bridge
 
 DERIVED = Tier.DERIVED
@@ -97,12 +96,12 @@ def against_context(
                 "<extra>◇ derived</extra>",
             )
     end = xs[-1] or 1
-    _mark(figure, here, "you are here", "left" if here < 0.6 * end else "right")
+    vertical(figure, here, "you are here", "left" if here < 0.6 * end else "right")
     if crossover and xs[0] <= crossover <= xs[-1]:
-        _mark(figure, crossover, f"KV = weights at {crossover / 1e3:,.0f}k", "right", row=1)
+        vertical(figure, crossover, f"KV = weights at {crossover / 1e3:,.0f}k", "right", row=1)
     if full is not None and xs[0] <= full <= xs[-1]:
         said = f"memory is full at {full / 1e3:,.0f}k"
-        _mark(figure, full, said, "left" if full < 0.6 * end else "right", row=2)
+        vertical(figure, full, said, "left" if full < 0.6 * end else "right", row=2)
     figure.update_yaxes(rangemode="tozero")
     return figure
 
@@ -110,27 +109,6 @@ def against_context(
 def _share(accounts: Sequence[Account], here: int) -> float:
     nearest = min(accounts, key=lambda a: abs(a.context - here))
     return nearest.kv_bytes / nearest.total_bytes
-
-
-def _mark(figure: go.Figure, x: float, text: str, side: str = "left", log: bool = False, row: int = 0) -> None:
-    """A vertical line with its words beside it, inside the plot; `side` is the end of the words at the line.
-
-    log: the axis is logarithmic, where Plotly places lines by their value and words by its logarithm. row: words of
-    several lines stand below each other.
-    """
-    figure.add_shape(type="line", x0=x, x1=x, xref="x", y0=0, y1=1, yref="paper", line=dict(color=INK, dash="dot"))
-    figure.add_annotation(
-        x=log10(x) if log else x,
-        xref="x",
-        y=1,
-        yref="paper",
-        text=text,
-        showarrow=False,
-        xanchor=side,
-        yanchor="top",
-        xshift=4 if side == "left" else -4,
-        yshift=-36 * row,  # two lines, on a narrow page
-    )
 
 
 def against_window(
@@ -174,7 +152,7 @@ def against_window(
             marker=dict(symbol=SERIES[look].marker, size=8),
             hovertemplate=f"{name}, %{{x}} positions: %{{y:.2f}} times one<extra>◇ derived</extra>",
         )
-    _mark(figure, here, f"window {here}")
+    vertical(figure, here, f"window {here}")
     figure.update_yaxes(rangemode="tozero")
     figure.update_xaxes(dtick=1 if len(xs) <= 16 else None)
     return figure
@@ -208,7 +186,7 @@ def held(room: Capacity) -> go.Figure:
         hovertemplate=f"one step reads {room.read_bytes / 1e9:.3f} GB<extra>◇ derived</extra>",
     )
     figure.update_layout(barmode="stack")
-    _mark(figure, usable, "usable", "right")
+    vertical(figure, usable, "usable", "right")
     figure.update_xaxes(range=[0, 1.05 * max(usable, room.held_bytes / 1e9)])  # a line alone widens no axis
     return figure
 
@@ -253,130 +231,4 @@ def changes(rows: Sequence[tuple[str, Account]], bandwidth: Evidence) -> go.Figu
             xanchor="left",
         )
     figure.update_layout(barmode="stack")
-    return figure
-
-
-def batches(points: Sequence[BatchPoint], ends: str = "", here: int = 1) -> go.Figure:
-    """Tokens per second over batch size, all of it analytical.
-
-    ends: why the curve stops before the axis does. here: the reader's batch, marked where it is not 1.
-    """
-    figure = new(
-        f"Batches ({points[0].label})",
-        x="sequences decoded together",
-        y="tok/s at most, all sequences",
-        height=380,
-        alt="; ".join(f"batch {p.batch}: at most {p.tokens_per_s:.0f} tokens per second" for p in points)
-        + f". {points[0].label}.",
-    )
-    ideal = points[0].tokens_per_s / points[0].batch
-    for name, ys, look in (
-        ("if no more bytes were read", [p.batch * ideal for p in points], 4),
-        ("more experts, KV and state per sequence", [p.tokens_per_s for p in points], 0),
-    ):
-        figure.add_scatter(
-            x=[p.batch for p in points],
-            y=ys,
-            mode="lines+markers",
-            name=tier_name(name, DERIVED),
-            line=dict(color=SERIES[look].colour, dash=SERIES[look].dash, width=2),
-            marker_symbol=SERIES[look].marker,
-            hovertemplate=f"{name}: %{{y:.4g}} tok/s at batch %{{x}}<extra>◇ analytical, not measured</extra>",
-        )
-    turn = next((p for p in points if p.bound == "compute"), None)
-    if turn is not None:
-        _mark(figure, turn.batch, f"compute-bound from batch {turn.batch}", "right", log=True, row=1)
-    if ends:
-        _mark(figure, points[-1].batch, ends, "right" if points[-1].batch > 1 else "left", log=True)
-    if 1 < here <= points[-1].batch:
-        _mark(figure, here, f"batch {here}", "right", log=True, row=2)
-    figure.update_xaxes(type="log", tickvals=[p.batch for p in points])
-    figure.update_yaxes(type="log", dtick="D2")
-    return figure
-
-
-def split(curve: Sequence[Split], stated: float, gain: float) -> go.Figure:
-    """The same gain as fewer bytes times more bandwidth, over the c that one assumes."""
-    at = min(curve, key=lambda s: abs(s.c - stated))
-    figure = new(
-        f"One gain of x{gain:.2f}, split by an assumed c",
-        x="assumed c (round over plain step, as bytes)",
-        y="factor",
-        height=380,
-        alt=f"At c = {at.c:.2f} the gain of {gain:.2f} splits into {at.bytes_factor:.2f} by bytes and "
-        f"{at.bandwidth_factor:.2f} by bandwidth; any other c splits it differently; the product stays the same.",
-    )
-    for name, ys, look in (
-        ("fewer bytes per token", [s.bytes_factor for s in curve], 0),
-        ("more bandwidth", [s.bandwidth_factor for s in curve], 1),
-        ("their product", [s.bytes_factor * s.bandwidth_factor for s in curve], 2),
-    ):
-        figure.add_scatter(
-            x=[s.c for s in curve],
-            y=ys,
-            mode="lines",
-            name=tier_name(name, DERIVED),
-            line=dict(color=SERIES[look].colour, dash=SERIES[look].dash, width=2),
-            hovertemplate=f"{name} at c = %{{x:.2f}}: x%{{y:.2f}}<extra>◇ derived</extra>",
-        )
-    _mark(figure, stated, f"stated c = {stated:g}")
-    figure.update_yaxes(rangemode="tozero")
-    return figure
-
-
-def tornado(influences: Sequence[Influence], centre: Evidence, swing: float) -> go.Figure:
-    """How far a prediction moves when one input moves by +-swing; bars from low to high, strongest on top."""
-    value = centre.value
-    figure = new(
-        f"What the lower bound depends on: each input ±{swing:.0%}",
-        x=f"ms per step ({centre.badge()})",
-        height=340,
-        alt="; ".join(f"{i.name}: {i.elasticity:+.2f} % for 1 %" for i in influences) + ".",
-    )
-    shown = list(reversed(influences))
-    for name, side, look in (("input lower", "low", 0), ("input higher", "high", 1)):
-        figure.add_bar(
-            y=[i.name for i in shown],
-            x=[(getattr(i, side) - value) * 1e3 for i in shown],
-            base=value * 1e3,
-            orientation="h",
-            name=name,
-            hovertext=[hover(centre, i.name) for i in shown],
-            marker=dict(color=SERIES[look].colour, pattern=dict(shape="" if look == 0 else "/")),
-            hovertemplate="%{y}, " + name + ": %{x:.4g} ms<extra>◇ derived</extra>",
-        )
-    figure.update_layout(barmode="overlay")
-    return figure
-
-
-def simulated_gain(rows: Sequence[tuple[int, float, float, float]]) -> go.Figure:
-    """S over the number of drafts as simulated. rows: (drafts, S, low, high), the range of short runs."""
-    figure = new(
-        "Simulated, not measured: speed-up over the number of drafts",
-        x="drafts per round",
-        y="S: times as fast as without drafting",
-        height=380,
-        alt="Simulated: " + "; ".join(f"{k} drafts S = {s:.2f}, {lo:.2f} to {hi:.2f}" for k, s, lo, hi in rows) + ".",
-    )
-    figure.add_scatter(
-        x=[k for k, *_ in rows],
-        y=[s for _, s, *_ in rows],
-        error_y=dict(
-            type="data",
-            symmetric=False,
-            array=[hi - s for _, s, _, hi in rows],
-            arrayminus=[s - lo for _, s, lo, _ in rows],
-        ),
-        mode="lines+markers",
-        name=tier_name("expected, with the range of 95% of simulated runs", DERIVED),
-        line=dict(color=SERIES[1].colour, dash=SERIES[1].dash, width=2),
-        marker=dict(symbol=f"{SERIES[1].marker}-open", size=9),
-        hovertemplate="%{x} drafts: S = %{y:.2f}<extra>◇ simulated, not measured</extra>",
-    )
-    figure.add_hline(y=1, line=dict(color=VERMILION, width=1.5))
-    figure.add_annotation(
-        text="S = 1: no gain", x=0, xref="paper", y=1, yanchor="bottom", xanchor="left", showarrow=False
-    )
-    figure.update_xaxes(dtick=1)
-    figure.update_yaxes(rangemode="tozero")
     return figure

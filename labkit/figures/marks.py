@@ -2,6 +2,7 @@
 
 import html
 from collections.abc import Iterable, Iterator, Sequence
+from math import log10
 
 import plotly.graph_objects as go
 
@@ -231,4 +232,25 @@ def positions(figure: go.Figure, names: Sequence[str]) -> None:
         range=[-0.6, max(len(names), 1) - 0.4],
         zeroline=False,
         showgrid=False,
+    )
+
+
+def vertical(figure: go.Figure, x: float, text: str, side: str = "left", log: bool = False, row: int = 0) -> None:
+    """A vertical line with its words beside it, inside the plot; `side` is the end of the words at the line.
+
+    log: the axis is logarithmic, where Plotly places lines by their value and words by its logarithm. row: words of
+    several lines stand below each other.
+    """
+    figure.add_shape(type="line", x0=x, x1=x, xref="x", y0=0, y1=1, yref="paper", line=dict(color=INK, dash="dot"))
+    figure.add_annotation(
+        x=log10(x) if log else x,
+        xref="x",
+        y=1,
+        yref="paper",
+        text=text,
+        showarrow=False,
+        xanchor=side,
+        yanchor="top",
+        xshift=4 if side == "left" else -4,
+        yshift=-36 * row,  # two lines, on a narrow page
     )

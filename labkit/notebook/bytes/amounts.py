@@ -3,8 +3,8 @@
 import plotly.graph_objects as go
 
 from labkit.evidence import derived, spec
+from labkit.figures import bounds, decode
 from labkit.figures import bytes as figures
-from labkit.figures import decode
 from labkit.notebook.bytes.choice import Choice
 from labkit.notebook.bytes.offers import WINDOWS
 from labkit.notebook.render import Line
@@ -139,7 +139,7 @@ def change_lines(at: Choice) -> Lines:
 
 
 def batch_figure(at: Choice) -> go.Figure:
-    return figures.batches(at.batches(), batch_end(at), at.batch)
+    return bounds.batches(at.batches(), batch_end(at), at.batch)
 
 
 def batch_lines(at: Choice) -> Lines:

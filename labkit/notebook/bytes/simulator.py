@@ -3,8 +3,7 @@
 import plotly.graph_objects as go
 
 from labkit.evidence import Evidence, Tier, derived, reported
-from labkit.figures import bytes as figures
-from labkit.figures import speculation
+from labkit.figures import bounds, speculation
 from labkit.notebook.bytes.choice import Choice
 from labkit.notebook.bytes.offers import POSITIONS
 from labkit.notebook.render import Line
@@ -59,4 +58,4 @@ def lines(at: Choice) -> list[Line]:
 
 def gains(at: Choice) -> go.Figure:
     """S over the number of drafts, with the range of short runs."""
-    return figures.simulated_gain([(r.drafts, r.speedup, r.low / r.c, r.high / r.c) for r in at.drafting()])
+    return bounds.simulated_gain([(r.drafts, r.speedup, r.low / r.c, r.high / r.c) for r in at.drafting()])

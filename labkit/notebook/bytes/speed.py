@@ -5,8 +5,7 @@ import plotly.graph_objects as go
 from labkit import catalog
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, spec
-from labkit.figures import bytes as figures
-from labkit.figures import decode
+from labkit.figures import bounds, decode
 from labkit.notebook.bytes.choice import Choice
 from labkit.notebook.bytes.counted import published
 from labkit.notebook.render import Line
@@ -104,7 +103,7 @@ def story(_: Choice) -> tuple[list, float, Evidence]:
 
 def story_figure(at: Choice) -> go.Figure:
     curve, stated, gain = story(at)
-    return figures.split(curve, stated.value, gain.value)
+    return bounds.split(curve, stated.value, gain.value)
 
 
 def story_lines(at: Choice) -> Lines:
@@ -129,4 +128,4 @@ def depends_figure(at: Choice) -> go.Figure:
         return sum(sizes.values()) / bandwidth
 
     found = sensitivity(floor, {k: v for k, v in parts.items() if v})
-    return figures.tornado(found, floor_s(a.evidence(), speed), 0.1)
+    return bounds.tornado(found, floor_s(a.evidence(), speed), 0.1)
