@@ -165,7 +165,10 @@ def portable(value: object) -> object:
 
 
 def new_directory(parent: str | Path, name: str) -> Path:
-    """A directory path below `parent` that no run uses yet: TIME-name, with a counter when two start in one second."""
+    """A directory path below `parent` that no run uses yet: TIME-name, with a counter when two start in one second.
+
+    Raises BadInput for a parent that is no folder, or cannot be written.
+    """
     stem = f"{time.strftime('%Y%m%d-%H%M%S')}-{name}"
     for n in range(1000):
         path = Path(parent) / (stem if n == 0 else f"{stem}-{n}")
@@ -173,8 +176,11 @@ def new_directory(parent: str | Path, name: str) -> Path:
             path.mkdir(parents=True)
             return path
         except FileExistsError:
-            continue
-    raise BadInput("out_dir", str(parent), "a writable directory")
+            if not Path(parent).is_dir():
+                break
+        except OSError as e:
+            raise BadInput("out_dir", str(parent), f"a folder that can be made and written ({e.strerror})") from None
+    raise BadInput("out_dir", str(parent), "a folder that can be made and written")
 
 
 def _plain(value: object) -> object:

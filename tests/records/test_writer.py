@@ -16,6 +16,7 @@ from labkit.disk import NoRoom
 from labkit.errors import BadInput, LabError
 from labkit.records import RunWriter, read_run, schema
 from labkit.records.reader import parse_rows, to_frame
+from labkit.records.writer import new_directory
 
 
 def row(index=0, **over):
@@ -56,6 +57,13 @@ def test_a_running_run_can_be_read(tmp_path):
     writer.append(row())
     run = read_run(tmp_path / "r")
     assert run.meta["status"] == "running" and len(run.requests) == 1
+
+
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_a_place_that_is_no_folder_is_refused_by_name(tmp_path, place):
+    (tmp_path / "file").touch()
+    with pytest.raises(BadInput, match="out_dir.*file"):
+        new_directory(tmp_path / place, "run")
 
 
 def test_failures_are_recorded(tmp_path):
