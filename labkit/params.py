@@ -135,6 +135,8 @@ def read_yaml(path: Path) -> dict:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadInput("params", str(path), "an existing YAML file") from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise BadInput("params", str(path), f"a YAML file that can be read ({e})") from None
     except yaml.YAMLError as e:
         where = getattr(e, "problem_mark", None)
         line = f"line {where.line + 1}: " if where else ""

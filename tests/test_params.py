@@ -51,12 +51,21 @@ def test_yaml_numbers_that_are_strings(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"), [("a: [1", "line 1|line 2"), ("- 1\n- 2\n", "mapping"), (None, "existing YAML")]
+    ("text", "says"),
+    [
+        (b"a: [1", "line 1|line 2"),
+        (b"- 1\n- 2\n", "mapping"),
+        (None, "existing YAML"),
+        (b"a: \xff", "read"),
+        ("", "read"),
+    ],
 )
 def test_unreadable_files(tmp_path, text, says):
     path = tmp_path / "p.yaml"
-    if text is not None:
-        path.write_text(text)
+    if text == "":
+        path.mkdir()
+    elif text is not None:
+        path.write_bytes(text)
     with pytest.raises(BadInput, match=says):
         load_params(path)
 

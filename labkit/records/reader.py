@@ -48,7 +48,7 @@ def read_run(directory: str | Path) -> Run:
     path = directory / schema.META
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise BadInput("run", str(directory), f"a run directory (one that holds {schema.META})") from None
     except ValueError:
         raise BadInput("run", str(path), "valid JSON") from None

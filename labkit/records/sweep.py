@@ -64,7 +64,7 @@ def read_sweep(directory: str | Path) -> SweepRun:
     directory = Path(directory)
     try:
         meta = json.loads((directory / META).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         raise BadInput("sweep", str(directory), f"a sweep's folder (one that holds {META})") from None
     except ValueError:
         raise BadInput("sweep", str(directory / META), "valid JSON") from None

@@ -82,8 +82,8 @@ def _from_file(path: Path, split: str) -> list[dict]:
         file = path.with_name("train.jsonl")
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as e:
-        raise BadInput("workload", f"gsm8k:{path}", f"a folder with {split}.jsonl ({e.strerror})") from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise BadInput("workload", f"gsm8k:{path}", f"a folder with {split}.jsonl ({e})") from None
     rows = []
     for n, line in enumerate(lines, 1):
         try:

@@ -166,8 +166,8 @@ def _held_out(name: str, tokenizer_path: str | Path | None) -> list[tuple]:
 def _file(path: Path) -> list[tuple]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as e:
-        raise BadInput("workload", f"file:{path}", f"a readable JSONL file ({e.strerror})") from None
+    except (OSError, UnicodeDecodeError) as e:
+        raise BadInput("workload", f"file:{path}", f"a readable JSONL file ({e})") from None
     rows = []
     for n, line in enumerate(lines, 1):
         if not line.strip():

@@ -148,6 +148,8 @@ def test_unreadable_runs_are_refused_with_a_reason(tmp_path):
     with pytest.raises(BadInput, match="run.json"):
         read_run(tmp_path)
     (tmp_path / "run.json").write_text("{")
+    with pytest.raises(BadInput, match="a run directory"):
+        read_run(tmp_path / "run.json")
     with pytest.raises(BadInput, match="valid JSON"):
         read_run(tmp_path)
     (tmp_path / "run.json").write_text('{"schema": 99}')
