@@ -33,6 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    from labkit.measure import prompts
     from labkit.params import load_params
 
     plan = {n: getattr(args, n) for n in ("workload", "repeats", "count", "warmup", "prompt_tokens", "seed")}
@@ -41,6 +42,7 @@ def main(args: argparse.Namespace) -> int:
     engine = {"engine": "attach", "url": args.url, "api_key_env": args.api_key_env}
     engine |= {"model": args.model} if args.model else {}
     params = load_params({"engine": engine, "tokenizer": args.tokenizer, **plan})
+    prompts.check(params)
     with _turn.taken(args, urls=[params.engine.url]):
         return _measured(params, args.json)
 

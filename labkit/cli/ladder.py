@@ -36,6 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    from labkit.measure import prompts
     from labkit.params import load_params
     from labkit.records import read_run
 
@@ -50,6 +51,7 @@ def main(args: argparse.Namespace) -> int:
     else:
         params, held = load_params(gguf_params(args.gguf) if args.gguf else args.params or {}, **changes), []
     arms = arms_of(params)
+    prompts.check(params)
     with _turn.taken(args, urls=[a.config.url for a in arms if a.config.url]):
         return _measured(args, params, arms, held)
 

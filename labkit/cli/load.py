@@ -41,8 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
+    from labkit.measure import prompts
+
     levels = levels_of(args)
     params = _params(args, levels)
+    prompts.check(params)
     arms = _arms(args, params, max(level.clients or MOST // 8 for level in levels))
     with _turn.taken(args, urls=[a.config.url for a in arms if a.config.url]):
         return _measured(args, params, arms, levels)

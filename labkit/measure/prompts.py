@@ -20,6 +20,12 @@ def tokenizer_of(params: Params, info: Mapping[str, object] = NOTHING) -> str | 
     return params.engine.model if params.engine.model != "pocket" and Path(params.engine.model).is_dir() else None
 
 
+def check(params: Params) -> None:
+    """Raises BadInput for prompts of the user's own that cannot be read: before an engine starts for them."""
+    if params.workload.startswith("file:") and params.prompt_tokens is None:
+        prompts_of(params)
+
+
 def prompts_of(params: Params, info: Mapping[str, object] = NOTHING) -> list[workloads.Prompt]:
     """The prompts of a load, equal for all arms. Raises BadInput."""
     return workloads.load(

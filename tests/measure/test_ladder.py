@@ -127,3 +127,14 @@ def test_an_arm_is_compared_with_the_one_that_it_changes_or_the_nearest_that_was
 def test_a_run_that_goes_on_has_its_parameters(tmp_path, capsys):
     assert cli.main(["ladder", "--resume", str(tmp_path), "--count", "3"]) == 2
     assert "--resume alone" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["ladder"], ["load"], ["bench", "--url", "http://127.0.0.1:9"]])
+def test_prompts_of_ones_own_are_read_before_an_engine_starts(tmp_path, capsys, monkeypatch, command):
+    from labkit.cli import main
+    from labkit.measure import pool
+
+    monkeypatch.setattr(pool.Pool, "ensure", lambda *a, **k: pytest.fail("an engine was started"))
+    (tmp_path / "own.jsonl").write_text("no JSON")
+    assert main([*command, "--workload", f"file:{tmp_path}/own.jsonl", "--out", str(tmp_path)]) == 2
+    assert "own.jsonl line 1" in capsys.readouterr().err

@@ -120,6 +120,9 @@ def _file(name: str, at: tuple[str, ...]) -> Path:
         return files[0]
     if not Path(name).is_file():
         raise refuse("the path of a GGUF file, or smollm2", at=at, value=name)
+    with open(name, "rb") as file:
+        if file.read(4) != b"GGUF":
+            raise refuse("a GGUF file (this one does not begin with GGUF)", at=at, value=name)
     return Path(name)
 
 
