@@ -112,8 +112,11 @@ def test_engines_that_fill_the_machine_take_turns_there_and_back(pool, tmp_path)
 
 
 def test_one_engine_serves_its_loads_in_one_visit(pool):
-    two = [replace(a, name=f"{a.name} {n}", params=a.params.replace(seed=n)) for n in (1, 2)
-           for a in arms("baseline", "kernels", engine=GPU, repeats=2)]  # fmt: skip
+    two = [
+        replace(a, name=f"{a.name} {n}", params=a.params.replace(seed=n))
+        for n in (1, 2)
+        for a in arms("baseline", "kernels", engine=GPU, repeats=2)
+    ]
     assert [(b.arms[0].name, b.first) for b in Runner(Pool()).plan(two)] == [
         ("baseline 1", 0),
         ("baseline 2", 0),
