@@ -76,7 +76,7 @@ def measure(rounds: int, seed: int, *, full: bool = False, http: bool = True, va
         "rounds": bench.rounds,
         "rounds_used": int(bench.clean.sum()),
         "cpu_share": share,
-        "workload": "repetitive, greedy, 97 tokens a burst",
+        "workload": "repetitive, greedy, 97 tokens per burst",
         "stream_gb_s": float(sorted(bench.stream())[len(bench.stream()) // 2]),
         "arms": {
             name: {

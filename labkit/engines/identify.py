@@ -51,7 +51,7 @@ def identify(info: dict) -> Identity:
     if len(args) >= _LEAST_ARGS:
         signs.append(f"{len(args)} fields of SGLang's server arguments")
     if isinstance(states, list) and all(isinstance(s, dict) for s in states):
-        signs.append("internal_states, one a scheduler")
+        signs.append("internal_states, one per scheduler")
     if "sglang" in str(info.get("launch_command", "")):
         signs.append("a launch command that names sglang")
     if len(signs) >= 2 and len(args) >= _LEAST_ARGS:

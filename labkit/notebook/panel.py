@@ -230,7 +230,7 @@ class Panel:
         """Take everything from a finished record, and nothing from another minute beside it. What was predicted before
         it was measured is shown as such; measured arms are shown from the cell `run` on. Raises BadInput."""
         if self.live:
-            raise BadInput("record", record, "nothing at a front end: there, panels measure")
+            raise BadInput("record", record, "nothing in JupyterLab: there a panel measures")
         found, arms = read_run(record), self.arms(sweep=True) or self.arms()
         lacking = self.runner.adopt(found, arms)
         if lacking:

@@ -28,7 +28,7 @@ class Component:
     def memory_s(self, bandwidth: float) -> float:
         """Seconds by bytes alone. bandwidth: B/s."""
         if bandwidth <= 0:
-            raise BadInput("bandwidth", bandwidth, "a positive number of bytes a second")
+            raise BadInput("bandwidth", bandwidth, "a positive number of bytes per second")
         return self.bytes_read / bandwidth
 
     def predicted_s(self, bandwidth: float) -> float:

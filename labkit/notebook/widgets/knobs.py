@@ -50,7 +50,7 @@ class Knobs:
         self.fields = {name: _text(name, tip, value(name)) for name, tip in _reached(kind).items()}
         self.fields |= {o.field: _field(o, value(o.field)) for o in offered if "." not in o.field}
         lines = "\n".join(f"{k}={v}" for k, v in (value("env") or {}).items())
-        self.env = W.Textarea(value=lines, description="environment", placeholder="NAME=value, one a line", rows=2)
+        self.env = W.Textarea(value=lines, description="environment", placeholder="NAME=value, one per line", rows=2)
         words = shlex.join(value("extra_args") or ())
         self.extra = W.Text(value=words, description="extra arguments", placeholder="--flag value")
         started = [] if kind == ATTACH else [self.env, self.extra]
