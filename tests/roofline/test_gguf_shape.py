@@ -110,7 +110,7 @@ def test_any_mixture_of_types_is_counted_by_tensor(tmp_path, data):
             out += size
         return out
 
-    plain, four = (per_tensor(model, context=0, tokens=m).total_bytes for m in (1, 4))
+    plain, four = (per_tensor(model, context=0, positions=m).total_bytes for m in (1, 4))
     assert plain == pytest.approx(step(1), rel=1e-9)
     assert four / plain == pytest.approx(step(4) / step(1), rel=1e-9)
 
@@ -121,11 +121,11 @@ def test_a_file_in_parts_is_the_same_model(tmp_path, model):
     for i, mine in enumerate((names[:1], names[1:20], names[20:]), 1):
         meta = (MOE if i == 1 else {}) | {"split.no": i - 1, "split.count": 3, "split.tensors.count": len(names)}
         gguf_file.write(tmp_path / f"s-{i:05d}-of-00003.gguf", meta, {n: tensors()[n] for n in mine})
-    whole = per_tensor(model, context=64, tokens=4)
+    whole = per_tensor(model, context=64, positions=4)
     for i in (1, 3):
         parts = read_config(tmp_path / f"s-{i:05d}-of-00003.gguf")
         assert checkpoint_bytes(parts) == checkpoint_bytes(model)
-        assert per_tensor(parts, context=64, tokens=4).total_bytes == whole.total_bytes
+        assert per_tensor(parts, context=64, positions=4).total_bytes == whole.total_bytes
 
 
 def test_a_file_without_a_head_is_tied(tmp_path):
