@@ -26,8 +26,8 @@ MAY = {
     ("labkit/pocket/build.py", "running[name].result()"): "a compiler, which waits.run ends after COMPILE_S",
     ("labkit/measure/probe.py", "gate.wait()"): "the barrier itself has a timeout",
     ("labkit/measure/wire.py", "self._socket.recv(65536)"): "the socket has a timeout of 0.1 s, the request its own",
-    ("labkit/engines/process.py", "self._lock"): "held while another thread ends this engine: grace_s + 11 s at most",
-    ("labkit/engines/process.py", "ownership.acquire()"): "tries once",
+    ("labkit/engines/running.py", "self._lock"): "held while another thread ends this engine: grace_s + 11 s at most",
+    ("labkit/engines/running.py", "ownership.acquire()"): "tries once",
     ("labkit/engines/llamacpp/serve.py", "threading.Event().wait()"): "a server serves until ended; its starter's "
     "watcher ends it, and ends itself with its starter",
     ("labkit/engines/owner.py", "_turn"): "held for a lock that is tried once, and one small file",
