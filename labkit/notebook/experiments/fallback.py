@@ -84,7 +84,7 @@ class Fallback(Experiment):
             lines.append((f"{self.reported_on}: speed", speed, "baseline there: 37.8 tok/s (GSM8K)"))
         tpot, c = self.reported(plain), self.reported(healthy, "verify_cost_ratio")
         if tpot and c:
-            there = 1 / formulas.fallback_tpot(tpot, c)
+            there = (1 / formulas.fallback_tpot(tpot, c)).to("tok/s")
             lines.append(("speed that c predicts there", there, "from the synthetic load's c and TPOT: another load"))
         pair = present(results, self.names[:2])
         if len(pair) == 2:
