@@ -40,7 +40,7 @@ def ac_plane(
         alt=_listed(
             [
                 *(f"{n}: a {a.value:.2f}, c {c.value:.2f}, S {a.value / c.value:.2f}" for n, a, c in points),
-                *(f"{n} predicted: c {c.value:.2f}, a {a.value:g} to {z.value:g}" for n, c, a, z in predicted),
+                *(f"{n} predicted: c {c.value:.2f}, a {_between(a, z)}" for n, c, a, z in predicted),
                 *([] if guess is None else [f"your guess: a {guess:g}"]),
             ]
         )
@@ -240,6 +240,10 @@ def speedups(
 def _listed(parts: Sequence[str]) -> str:
     """Parts of an alt text as one sentence."""
     return "; ".join(parts) + "." if parts else "Nothing measured yet."
+
+
+def _between(least: Evidence, most: Evidence) -> str:
+    return f"{least.value:.3g}" if least.value == most.value else f"{least.value:.3g} to {most.value:.3g}"
 
 
 def _said(predicted: Evidence | None, measured: Evidence | None) -> str:

@@ -129,7 +129,9 @@ def test_a_person_walks_through_the_baseline(open_notebook, lab):
         return menu.locator("option").evaluate_all("all => all.map(o => o.textContent)")[1:]
 
     named = page.until(records, note="the earlier run in the menu")
-    assert all(re.search(r"baseline\s[\d.]+\sms", n) for n in named)  # cancelled ones of nothing and the shown one: none
+    assert all(
+        re.search(r"baseline\s[\d.]+\sms", n) for n in named
+    )  # cancelled ones of nothing and the shown one: none
     before = menu.bounding_box()["y"]
     menu.select_option(label=named[-1])
     page.until(lambda: any("now" in t["name"] for t in page.traces(4)), note="the overlay's figure")
