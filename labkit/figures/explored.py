@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from labkit.figures.theme import INK, VERMILION, new, series
+from labkit.figures.theme import BLUE, GREEN, INK, ORANGE, VERMILION, new, series
 
+SCALE = [[0.0, BLUE], [0.5, GREEN], [1.0, ORANGE]]  # thin lines in these can be seen on white and on near-black
 AXES = ("steps", "topk", "verified", "context", "load", "a", "c", "S")
 
 
@@ -85,7 +86,7 @@ def coordinates(rows: Sequence[Mapping[str, object]], *, title: str = "All setti
         dimensions.append(dict(label=name, values=values, **ticks))
     speeds = [r["S"] for r in rows]
     figure.add_parcoords(
-        dimensions=dimensions, line=dict(color=speeds, colorscale="Viridis", showscale=True), labelfont_color=INK
+        dimensions=dimensions, line=dict(color=speeds, colorscale=SCALE, showscale=True), labelfont_color=INK
     )
     figure.update_layout(margin=dict(l=60, r=24, t=96, b=32))
     return figure
