@@ -34,7 +34,7 @@ def settings(
         ),
         Setting(
             "bandwidth",
-            "bandwidth, GB/s",
+            "GB/s (0: its own)",
             "float",
             "Memory bandwidth to calculate with; 0 takes the machine's own.",
             0,
@@ -57,7 +57,7 @@ def settings(
         *(
             Setting(
                 f"accept_{i}",
-                f"acceptance of draft {i}",
+                f"draft {i} accepted",
                 "float",
                 f"Share of rounds in which draft {i} is accepted" + (", given all before it." if i > 1 else "."),
                 0,
