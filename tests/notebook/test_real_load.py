@@ -110,7 +110,7 @@ def test_other_text_under_sampling_is_said(lab):
 
 
 def test_published_figures_stand_beside(lab):
-    found = lab.published()
+    found = lab.published_runs()
     splits = {name: (s.fewer_bytes.value, s.more_bandwidth.value) for name, s in found.splits()}
     assert splits["DGX Spark, synthetic"] == (pytest.approx(1.96, abs=0.005), pytest.approx(1.45, abs=0.005))
     assert splits["DGX Spark, GSM8K"] == (pytest.approx(1.35, abs=0.005), pytest.approx(1.06, abs=0.005))
@@ -118,7 +118,8 @@ def test_published_figures_stand_beside(lab):
     assert found.residual_real.value == pytest.approx(1.20, abs=0.005)
     assert all(e.tier is Tier.DERIVED for _, s in found.splits() for e in (s.fewer_bytes, s.more_bandwidth))
     own = RealLoad(**{**lab.parameters(), "arms": [{"name": "a"}, {"name": "b", "set": {"fp8_lm_head": True}}]})
-    assert own.published() is None and own.predictions({}) == []
+    assert own.published_runs() is None and own.predictions({}) == []
+    assert not lab.instead() and "Compared on both loads: a, b." in own.instead()
 
 
 def test_many_arms_with_one_doubt_are_one_sentence(lab):

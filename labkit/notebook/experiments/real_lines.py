@@ -177,7 +177,7 @@ def _overlap(lab: "RealLoad", real: Gains, by_bytes: Evidence) -> list[str]:
 
 
 def _published(lab: "RealLoad") -> list[str]:
-    found = lab.published()
+    found = lab.published_runs()
     if found is None:
         return []
     return [

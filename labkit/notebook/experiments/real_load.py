@@ -160,11 +160,11 @@ class RealLoad(Experiment):
     def split(self, g: Gains) -> Split | None:
         return gain.split(g.last, g.first, model=self.model) if self.shape_known else None
 
-    def published(self) -> real_published.Published | None:
+    def published_runs(self) -> real_published.Published | None:
         return real_published.published([self.reported(a) for a in self.ends], self.subject.reported)
 
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
-        found = self.published()
+        found = self.published_runs()
         return found.lines() if found else []
 
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
@@ -212,7 +212,7 @@ class RealLoad(Experiment):
             known = [g.rungs, g.final, g.whole] if g.rungs is not None else [g.final]
             return list(zip(self.parts, known, strict=True))
 
-        found = self.published()
+        found = self.published_runs()
         return draw.by_load(
             {load: named(g) for load, g in both.items()},
             found.gains(self.parts) if found else {},
@@ -224,8 +224,14 @@ class RealLoad(Experiment):
         title = "Each gain: fewer bytes x more bandwidth"
         mine = [(load, s) for load, g in both.items() if (s := self.split(g)) is not None]
         if not mine:
-            return waiting(title, "Nothing measured yet, or the bytes of this model or round are not known.")
-        found = self.published()
+            uneven = any(not gain.one_size(g.last) for g in both.values())
+            return waiting(
+                title,
+                "Rounds differ in their number of drafts, so none stands for all in bytes."
+                if uneven
+                else "Nothing measured yet, or the bytes of this model or round are not known.",
+            )
+        found = self.published_runs()
         return draw.splits(
             [(n, s.fewer_bytes, s.more_bandwidth) for n, s in [*mine, *(found.splits() if found else [])]], title=title
         )
