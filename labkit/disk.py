@@ -12,6 +12,7 @@ from typing import BinaryIO
 from labkit.errors import BadInput, LabError
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+REFUSES = FULL | {errno.EROFS}  # what can only come from writing
 KEPT = "what was there before is kept"
 
 
@@ -41,14 +42,14 @@ def whole(path: str | Path, kept: str = KEPT) -> Iterator[Path]:
     """
     path = Path(path)
     if path.exists() and not path.is_file():
-        with _told(path, kept):
+        with told(path, kept):
             yield path
         return
     target = Path(os.path.realpath(path))  # a link stays one
     # Its own for each writer: two at once would otherwise replace each other's file away.
     part = target.with_name(f"{target.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
-        with _told(path, kept):
+        with told(path, kept):
             yield part
             _sync(part)
             os.replace(part, target)
@@ -85,13 +86,14 @@ def append(file: BinaryIO, data: bytes, kept: str = KEPT) -> None:
 
 def folder(path: str | Path, kept: str = "nothing was written") -> Path:
     """This folder, made where it is missing. Raises NoRoom."""
-    with _told(path, kept):
+    with told(path, kept):
         Path(path).mkdir(parents=True, exist_ok=True)
     return Path(path)
 
 
 @contextlib.contextmanager
-def _told(path: str | Path, kept: str) -> Iterator[None]:
+def told(path: str | Path, kept: str = KEPT) -> Iterator[None]:
+    """Whatever the disk refuses inside is one line that names this file. Raises NoRoom for every OSError."""
     try:
         yield
     except OSError as e:

@@ -50,7 +50,7 @@ def main(argv: list[str] | None = None) -> int:
         _no_more_output()
         return 0
     except OSError as e:
-        if e.errno not in disk.FULL:
+        if e.errno not in disk.REFUSES:
             raise
         _no_more_output()
         print(f"labkit {args.command}: {disk.NoRoom(e.filename or 'output', e)}", file=sys.stderr)

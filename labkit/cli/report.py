@@ -3,11 +3,11 @@
 import argparse
 import json
 
-HELP = "write a run as one offline HTML file, two runs side by side, or one line per arm"
+HELP = "write a run or a sweep as one offline HTML file, two runs side by side, or one line per arm"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", metavar="RUN", help="a run directory under outputs/, or one executed notebook")
+    parser.add_argument("source", metavar="RUN", help="a run's or sweep's directory, or one executed notebook")
     parser.add_argument("other", nargs="?", metavar="RUN_B", help="a second run directory, to stand beside the first")
     parser.add_argument("-o", "--output", help="where to write it (default: report.html in the run directory)")
     parser.add_argument("--row", action="store_true", help="print one line per arm, with its conditions, and no file")
@@ -18,7 +18,7 @@ def main(args: argparse.Namespace) -> int:
     from pathlib import Path
 
     from labkit.errors import BadInput
-    from labkit.report import html, row, side, verdict
+    from labkit.report import html, row, side, sweep, verdict
 
     if args.arm and not (args.row or args.other):
         raise BadInput("--arm", args.arm, "--row or a second run beside it")
@@ -37,6 +37,8 @@ def main(args: argparse.Namespace) -> int:
         return 0
     if args.other:
         path = side.write(args.source, args.other, args.output or Path(args.other) / "compared.html", args.arm)
+    elif sweep.is_sweep(args.source):
+        path = sweep.write(args.source, args.output)
     else:
         path = html.write(args.source, args.output)
     print(json.dumps({"report": str(path), "bytes": path.stat().st_size}) if args.json else path)

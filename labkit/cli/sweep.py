@@ -5,11 +5,16 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from labkit.cli import _turn
 from labkit.cli._turn import say
 from labkit.errors import BadInput
 
+if TYPE_CHECKING:
+    from labkit.measure.sweep import points
+
+NAMED = 6  # configurations that a line names
 HELP = "measure many configurations of a params file's sweep section, unattended; --resume goes on after a crash"
 
 
@@ -44,12 +49,13 @@ def main(args: argparse.Namespace) -> int:
     else:
         document, directory = read_yaml(Path(given[0])), None
         plan = points.read(document)
-    for p in plan.points:
-        if p.skipped:
-            say(f"skipped {p.name} ({', '.join(f'{k} {v}' for k, v in p.fields.items())}): {p.skipped}")
+    for text in left_out(plan):
+        say(text)
     skipped = len(plan.points) - len(plan.measured)
     say(f"{len(plan.measured)} configurations, {skipped} skipped, {plan.excluded} excluded by conditions")
     if args.dry_run:
+        for p in plan.measured:
+            print(f"{p.name}: {p.arm.title}")
         return 0
     reachable(plan)
     if directory is None:
@@ -70,6 +76,18 @@ def main(args: argparse.Namespace) -> int:
     return 0
 
 
+def left_out(plan: "points.Plan") -> list[str]:
+    """A line per reason for which configurations are skipped, with their names."""
+    reasons: dict[str, list[str]] = {}
+    for p in plan.points:
+        if p.skipped:
+            reasons.setdefault(p.skipped, []).append(p.name)
+    return [
+        f"skipped {len(names)} ({', '.join(names[:NAMED])}{', ...' if len(names) > NAMED else ''}): {why}"
+        for why, names in reasons.items()
+    ]
+
+
 def seconds(text: str) -> float:
     """A time span such as 90s, 30m, 2h. Raises BadInput."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
@@ -80,6 +98,8 @@ def seconds(text: str) -> float:
 
 def lines(rows: list[dict], finals: list[dict]) -> list[str]:
     """The table, fastest first, then what has no numbers with its reason, then what may be called best."""
+    from labkit.measure.sweep.again import second_look
+
     measured = sorted((r for r in rows if r["status"] == "measured"), key=lambda r: (r["load"], -r["speedup"]))
     head = ["config", "x baseline [95%]", "TPOT ms", "a", "c", "accuracy", "repeats", "what it is"]
     table = [head]
@@ -102,21 +122,4 @@ def lines(rows: list[dict], finals: list[dict]) -> list[str]:
     out += [
         f"{r['status']}: {r['config']}: {r.get('reason', '')}" for r in rows if r["status"] in ("failed", "pending")
     ]
-    return out + [text for f in finals for text in last_words(f)]
-
-
-def last_words(f: dict) -> list[str]:
-    """The second look in sentences."""
-    again = f["fresh"][f["best"]]
-    if again["status"] != "measured":
-        return [f"best in the sweep: {f['best']}; it failed on fresh prompts: {again['reason']}"]
-    out = [
-        f"{f['best']} was fastest in the sweep (x{f['in_sweep']:.2f}); on fresh prompts x{again['speedup']:.2f}"
-        f" ({f['shrinkage']:+.1%}: the best of many measurements is partly luck)"
-    ]
-    over = f["over_runner_up"]
-    if over is not None:
-        ends = "" if over["low"] is None else f" [{over['low']:.3f}, {over['high']:.3f}]"
-        out.append(f"over the runner-up {f['runner_up']}: x{over['median']:.3f}{ends}")
-    out.append(f"best: {f['called']}" if f["called"] else "no best: the two fastest cannot be told apart")
-    return out
+    return out + [text for f in finals for text in second_look(f)]

@@ -32,7 +32,7 @@ function frame(el) {
   plot.setAttribute("role", "img");
   figure.append(plot, caption);
   el.append(figure);
-  return {figure, plot, caption, drawn: ""};
+  return {figure, plot, caption, drawn: "", clicks: false};
 }
 
 function render({model, el}) {
@@ -52,6 +52,13 @@ function render({model, el}) {
       const alt = (copy.layout.meta && copy.layout.meta.alt) || "figure";
       plot.style.height = `${copy.layout.height || 400}px`;  // a resize reads it from the page
       await library.react(plot, copy.data, copy.layout, CONFIG);
+      if (!frames[i].clicks) {
+        frames[i].clicks = true;
+        plot.on("plotly_click", told => {
+          const point = told.points && told.points[0] && told.points[0].customdata;
+          if (typeof point === "string") model.send({kind: "click", point});
+        });
+      }
       frames[i].drawn = text;
       plot.setAttribute("aria-label", alt);
       caption.textContent = alt;

@@ -10,14 +10,19 @@ SCALE = [[0.0, BLUE], [0.5, GREEN], [1.0, ORANGE]]  # thin lines in these can be
 AXES = ("steps", "topk", "verified", "context", "load", "a", "c", "S")
 
 
-def plane(rows: Sequence[Mapping[str, object]], *, title: str = "All settings: yield a over cost c") -> go.Figure:
-    """Each setting as a point (c, a), one series a load. rows: name, load, a, c, S."""
+def plane(
+    rows: Sequence[Mapping[str, object]], *, title: str = "All settings: yield a over cost c", named: bool = True
+) -> go.Figure:
+    """Each setting as a point (c, a), one series a load. rows: name, load, a, c, S; named: with names beside them."""
+    told = rows if named else sorted(rows, key=lambda r: -r["S"])[:3]
     figure = new(
         title,
         x="c: time per round, in plain steps",
         y="a: tokens per verify step",
         height=420,
-        alt="; ".join(f"{r['name']} ({r['load']}): a {r['a']:.2f}, c {r['c']:.2f}, S {r['S']:.2f}" for r in rows) + ".",
+        alt=("" if named else f"{len(rows)} points, the fastest: ")
+        + "; ".join(f"{r['name']} ({r['load']}): a {r['a']:.2f}, c {r['c']:.2f}, S {r['S']:.2f}" for r in told)
+        + ".",
     )
     end = 1.1 * max([4.0, *(max(r["a"], r["c"]) for r in rows)])
     figure.add_scatter(
@@ -28,11 +33,12 @@ def plane(rows: Sequence[Mapping[str, object]], *, title: str = "All settings: y
         figure.add_scatter(
             x=[r["c"] for r in mine],
             y=[r["a"] for r in mine],
-            mode="markers+text",
-            text=[r["name"].removeprefix("mtp ") for r in mine],
+            mode="markers+text" if named else "markers",
+            text=[r["name"].removeprefix("mtp ") for r in mine] if named else None,
             textposition="top center",
             name=f"{load} ● measured",
             marker=dict(symbol=look.marker, size=10, color=look.colour),
+            customdata=[r["name"] for r in mine],
             hovertext=[f"{r['name']}, {load}: a {r['a']:.3f}, c {r['c']:.3f}, S {r['S']:.3f}" for r in mine],
             hoverinfo="text",
         )

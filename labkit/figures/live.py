@@ -6,7 +6,7 @@ plotly.js once a page. Its state is plain JSON, so a page that is loaded again s
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import anywidget
@@ -22,8 +22,10 @@ class Board(anywidget.AnyWidget):
     _esm = fit_js() + (Path(__file__).parent / "board.js").read_text(encoding="utf-8")
     figures = traitlets.List().tag(sync=True)
 
-    def __init__(self, figures: Sequence[go.Figure] = ()):
+    def __init__(self, figures: Sequence[go.Figure] = (), on_click: Callable[[str], None] | None = None):
+        """on_click: told the customdata of a point that is clicked, where that is a text."""
         super().__init__(figures=_plain(figures))
+        self._clicked = on_click
         self.on_msg(self._asked)
 
     def show(self, figures: Sequence[go.Figure]) -> None:
@@ -31,7 +33,9 @@ class Board(anywidget.AnyWidget):
         self.figures = _plain(figures)
 
     def _asked(self, _, content: dict, __) -> None:
-        """The page has no plotly.js yet."""
+        """The page has no plotly.js yet, or a point was clicked."""
+        if content.get("kind") == "click" and self._clicked is not None and isinstance(content.get("point"), str):
+            self._clicked(content["point"])
         if content.get("kind") == "plotly":
             from plotly.offline import get_plotlyjs
 

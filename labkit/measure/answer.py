@@ -62,6 +62,7 @@ class RequestResult:
     histogram      correct drafts per verify step: entry i counts the steps that accepted i drafts
     accept_length  output tokens per verify step, bonus token included; None without speculation
     unread         names of speculative fields that this client does not know; garbled: fields with values of no use
+    stood_still_s  of the request's time in which this process did not run: stopped, or the machine was asleep
     """
 
     prompt_tokens: int | None = None
@@ -89,6 +90,7 @@ class RequestResult:
     unread: list[str] = field(default_factory=list)
     garbled: list[str] = field(default_factory=list)
     meta: dict = field(default_factory=dict)
+    stood_still_s: float = 0.0
 
 
 class Answer:

@@ -63,6 +63,7 @@ def generate(
                 for event in read(data) if read is not None else (data,):
                     answer.take(now, name, event)
                 exchange.came(now)
+            stood_still_s = exchange.stood_still_s()
     except Stopped:
         raise Cancelled(_partial(answer)) from None
     limit = (sampling or {}).get("max_new_tokens") if read is not None else None  # SGLang always tells its count
@@ -71,6 +72,7 @@ def generate(
         after = dialect.counters.settled(url, api_key, before, result.output_tokens)
         result = answer.read(dialect.counters.spent(before, after, result.output_tokens), limit)
     said = f": {brief(answer.stray)}" if answer.stray else ""
+    result.stood_still_s = stood_still_s
     if not result.chunk_times:
         raise RequestError(f"the server ended the stream without a token{said}", 200)
     if result.finish_reason is None and not done:

@@ -36,6 +36,7 @@ KINDS = {
     "all at once": True,
     "first event unknown": True,
     "clocks far apart": True,
+    "stood still": True,
     "speculative counts disagree": False,
     "steps vary": False,
     "prompt changed": False,
@@ -144,6 +145,11 @@ def _tokens(r: RequestResult, asked: Asked) -> Iterable[Doubt]:
 
 def _times(r: RequestResult) -> Iterable[Doubt]:
     n = r.output_tokens
+    if r.stood_still_s:
+        yield Doubt(
+            "stood still",
+            f"this lab or its machine stood still for {r.stood_still_s:.1f} s in mid-request (asleep, or stopped)",
+        )
     if n == 1:
         yield Doubt("few tokens", "one token has no decode time")
     elif len(r.chunk_times) == 1 and n > 1:

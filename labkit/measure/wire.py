@@ -17,6 +17,7 @@ from labkit.errors import BadInput, LabError
 _POLL_S = 0.1  # how soon a blocked read notices a cancel
 _HEAD_LIMIT = 1 << 20  # bytes of status line and headers, more is no HTTP server
 _ONE_EVENT = 1 << 28  # bytes of one chunk of the body
+_STILL_S = 1.0  # between two looks at the clock, which are _POLL_S apart: nothing ran in between
 
 
 class RequestError(LabError):
@@ -36,6 +37,14 @@ class Stopped(Exception):
 def brief(body: bytes) -> str:
     """The beginning of something that was not understood, for an error's one line."""
     return " ".join(body[:300].decode(errors="replace").split())
+
+
+def _asleep() -> float:
+    """Seconds that this machine has been suspended since it booted; the clock of measurements stands still meanwhile.
+    0 where no clock tells."""
+    if not hasattr(time, "CLOCK_BOOTTIME"):
+        return 0.0
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class Exchange:
@@ -81,8 +90,10 @@ class Exchange:
             if api_key:
                 head += f"Authorization: Bearer {api_key}\r\n"
             self._socket.settimeout(timeout_s)
-            self.sent = self._since = time.perf_counter()
+            self.sent = self._since = self._looked = time.perf_counter()
+            self._stood, self._slept = 0.0, _asleep()
             self._socket.sendall(head.encode() + b"\r\n" + body)
+            self._looked = time.perf_counter()  # a server that takes nothing in is no standstill
             self._socket.settimeout(_POLL_S)
             self._read_head()
             if check and self.status != 200:
@@ -112,21 +123,36 @@ class Exchange:
         """A whole event came at this clock: the limit counts from here."""
         self._since = now
 
+    def stood_still_s(self) -> float:
+        """Seconds since the request in which this process did not run: it was stopped, or the machine was asleep."""
+        slept = _asleep() - self._slept
+        return self._stood + (slept if slept > _STILL_S else 0.0)
+
+    def _look(self) -> float:
+        """The clock. A time in which this process stood still does not count against the server's limit."""
+        now = time.perf_counter()
+        if now - self._looked > _STILL_S:
+            self._stood += now - self._looked
+            self._since += now - self._looked
+        self._looked = now
+        return now
+
     def _recv(self) -> tuple[float, bytes]:
         """Next bytes and the clock right after they came; b"" at the end. The limit counts from the request, or from
         the last `came`: bytes that never make a whole answer do not lengthen it."""
-        deadline, began = self._since + self._timeout, time.perf_counter()
+        began = self._look()
         while True:
             if self._stop():
                 raise Stopped
-            if time.perf_counter() > deadline:
-                quiet = time.perf_counter() - began >= self._timeout / 2
+            now = self._look()
+            if now > self._since + self._timeout:
+                quiet = now - began >= self._timeout / 2
                 said = "silent" if quiet else "sends bytes, but no whole answer or event"
                 raise RequestError(f"{self._where}: {said} for {self._timeout:g} s")
             try:
                 # 64 KiB: from 128 KiB on every call would map and unmap its buffer, which doubles the cost of a chunk.
                 data = self._socket.recv(65536)
-                return time.perf_counter(), data
+                return self._look(), data
             except TimeoutError:
                 continue
             except OSError as e:

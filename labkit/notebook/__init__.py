@@ -19,6 +19,7 @@ __all__ = [
     "real_load",
     "silent_fallback",
     "start_here",
+    "sweep",
 ]
 
 
@@ -90,3 +91,10 @@ def gather(**parameters):
     from labkit.notebook.gather import Gathered
 
     return Gathered(**settle(Gathered.name, parameters))
+
+
+def sweep(**parameters):
+    """10: one sweep of configurations, also while it runs."""
+    from labkit.notebook.swept import Swept
+
+    return Swept(**settle(Swept.name, parameters))

@@ -1,5 +1,6 @@
 """A sweep's folder: sweep.json (what was asked), configs.jsonl (what is finished, append-only), a record a block."""
 
+import fcntl
 import json
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +13,8 @@ from labkit.records.reader import read_rows
 if TYPE_CHECKING:
     import pandas as pd
 
-META, LOG, BLOCKS, PROGRESS = "sweep.json", "configs.jsonl", "blocks", "progress.json"
+META, LOG, BLOCKS, PROGRESS, LOCK = "sweep.json", "configs.jsonl", "blocks", "progress.json", "sweep.lock"
+RUNNING, FINISHED, INTERRUPTED, EMPTY = "running", "finished", "interrupted", "not begun"  # how a sweep stands
 SCHEMA = 1
 
 
@@ -49,6 +51,20 @@ class SweepRun:
             fields = {f"set {k}": v if isinstance(v, plain) else json.dumps(v) for k, v in row["fields"].items()}
             flat.append({**{k: v for k, v in row.items() if k != "fields"}, **fields})
         return pd.DataFrame(flat)
+
+    @property
+    def state(self) -> str:
+        """RUNNING while any process works on it, FINISHED, INTERRUPTED (it can go on), EMPTY before the first line."""
+        try:
+            with open(self.directory / LOCK, "rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return RUNNING
+        except OSError:
+            pass  # nobody has worked on it yet, or its disk has no locks
+        if not self.lines:
+            return EMPTY
+        return FINISHED if self.progress.get("text") == FINISHED else INTERRUPTED
 
     @property
     def progress(self) -> dict:

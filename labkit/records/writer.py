@@ -33,7 +33,8 @@ class RunWriter:
             raise BadInput("run directory", str(directory), "a directory without a run; records are never overwritten")
         disk.folder(self.directory)
         self.rows, self.resumed = 0, []
-        self._log = open(self.directory / schema.LOG, "ab", buffering=0)
+        with disk.told(self.directory / schema.LOG, "nothing was measured yet"):
+            self._log = open(self.directory / schema.LOG, "ab", buffering=0)
         self.meta = {
             "schema": schema.SCHEMA,
             "id": f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}",
@@ -61,9 +62,10 @@ class RunWriter:
         self.meta |= {"status": "running", "sessions": self.meta.get("sessions", 1) + 1}
         log = self.directory / schema.LOG
         cut = log.exists() and not log.read_bytes().endswith(b"\n") and log.stat().st_size > 0
-        self._log = open(log, "ab", buffering=0)
-        if cut:
-            self._log.write(b"\n")  # ends the line that a kill cut, so that it costs only itself
+        with disk.told(log, f"{self.rows} rows are kept"):
+            self._log = open(log, "ab", buffering=0)
+            if cut:
+                self._log.write(b"\n")  # ends the line that a kill cut, so that it costs only itself
         self.save()
         return self
 

@@ -158,6 +158,28 @@ def test_a_port_that_is_taken_is_tried_again(tmp_path, scripted):
     assert [e.kind for e in events].count("retry") == 1
 
 
+def test_a_port_that_another_process_takes_before_the_engine_binds_it(tmp_path, scripted):
+    """A real thief, a real bind: it listens on the port between the choice and the start, and answers there."""
+    base, events, thieves = scripted(picks_port=False), [], []
+
+    def command(config, port):
+        if not thieves:
+            thieves.append(subprocess.Popen(base.command(config, port).argv, stdout=subprocess.PIPE, text=True))
+            while "ready" not in thieves[0].stdout.readline():
+                assert thieves[0].poll() is None
+        return base.command(config, port)
+
+    stealing = type(base)(**{**vars(base), "command": command})
+    try:
+        with start(tmp_path, stealing, on_event=events.append) as engine:
+            assert engine.server_info()["pid"] not in (thieves[0].pid, None)
+        assert [e.kind for e in events].count("retry") == 1
+    finally:
+        thieves[0].kill()
+        thieves[0].wait(60)
+        thieves[0].stdout.close()
+
+
 def test_a_port_that_was_asked_for_is_not_replaced(tmp_path, scripted):
     launcher = scripted("--busy-once", str(tmp_path / "busy"), picks_port=False)
     with pytest.raises(process.EngineFailed, match="Address already in use"):

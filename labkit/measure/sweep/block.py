@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from labkit.engines.config import EngineConfig
 from labkit.errors import BadInput, LabError
 from labkit.measure.plan import Block, in_turns
 from labkit.measure.pool import Pool, together
@@ -66,7 +67,7 @@ class Task:
         order = random.Random(f"{self.seed} {self.name}")
         loads = list(self.baselines)
         order.shuffle(loads)
-        if together([a.config for a in (self.baselines[0], *self.arms)]):
+        if together(self._engines()):
             out = []
             for base in loads:
                 mine = [base, *(a for a in self.arms if a.load == base.load)]
@@ -79,6 +80,10 @@ class Task:
             mine = [Block([a], self.repeats, 0, 0) for d in engines for a in self.arms if a.config.digest() == d]
             out = [Block([b], half, 0, 0) for b in loads] + mine + [Block([b], half, half, 1) for b in reversed(loads)]
         return out + self._questions()
+
+    def _engines(self) -> list[EngineConfig]:
+        """Each engine once, however many of its loads are measured."""
+        return list({a.config.digest(): a.config for a in (*self.baselines, *self.arms)}.values())
 
     def _questions(self) -> list[Block]:
         if not self.answers:

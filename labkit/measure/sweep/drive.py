@@ -2,7 +2,6 @@
 sweep that was killed goes on where it was and repeats nothing that is finished."""
 
 import contextlib
-import fcntl
 import json
 import random
 import time
@@ -11,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from labkit import disk
+from labkit import disk, waits
 from labkit.errors import BadInput
 from labkit.measure import stats
 from labkit.measure.pool import together
@@ -19,7 +18,7 @@ from labkit.measure.results import Arm
 from labkit.measure.sweep import halving, points, rows
 from labkit.measure.sweep.block import SIZE_SIDE_BY_SIDE, Task
 from labkit.records import read_run
-from labkit.records.sweep import BLOCKS, LOG, META, PROGRESS, SCHEMA, SweepRun, read_sweep
+from labkit.records.sweep import BLOCKS, FINISHED, LOCK, LOG, META, PROGRESS, SCHEMA, SweepRun, read_sweep
 
 FRESH = 1_000_003  # added to the seed of prompts for the second look
 Tell = Callable[[str, float | None], None]
@@ -58,19 +57,21 @@ class Driver:
         self._bases = {g: f"baseline{i + 1 if i else ''}" for i, g in enumerate(self.plan.baselines)}
 
     def __enter__(self) -> "Driver":
-        self._lock = open(self.directory / "sweep.lock", "a")  # noqa: SIM115 held as long as the sweep runs
+        with disk.told(self.directory / LOCK, "the sweep is kept"):
+            self._lock = open(self.directory / LOCK, "a")  # noqa: SIM115 held as long as the sweep runs
         try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            waits.flock(self._lock, "the sweep's lock", 1.0)  # whoever only asks how it stands holds it for a moment
+        except waits.TookTooLong:
             self._lock.close()
             raise BadInput("sweep", str(self.directory), "a sweep that no other process works on") from None
-        for part in self.directory.glob("*.part"):
-            part.unlink(missing_ok=True)
         path = self.directory / LOG
-        cut = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
-        self._log = open(path, "ab", buffering=0)  # noqa: SIM115
-        if cut:
-            self._log.write(b"\n")
+        with disk.told(path, "the sweep is kept"):
+            for part in self.directory.glob("*.part"):
+                part.unlink(missing_ok=True)
+            cut = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
+            self._log = open(path, "ab", buffering=0)  # noqa: SIM115
+            if cut:
+                self._log.write(b"\n")
         self._began, self._before = time.monotonic(), max((x.get("spent_s", 0) for x in self.run.lines), default=0.0)
         return self
 
@@ -91,7 +92,7 @@ class Driver:
         if budget is not None:
             self._halve(budget)
         self._look_again(budget)
-        self._say("finished", 0.0)
+        self._say(FINISHED, 0.0)
         return self.run
 
     # --- rounds ----------------------------------------------------------------------------------------------------
@@ -238,7 +239,7 @@ class Driver:
 
     def _say(self, text: str, eta: float | None) -> None:
         self._tell(text, eta)
-        if time.monotonic() - self._said > 2 or text == "finished":
+        if time.monotonic() - self._said > 2 or text == FINISHED:
             self._said = time.monotonic()
             counts = [r["status"] for r in self.run.rows]
             document = {"text": text, "eta_s": eta, "unix": time.time(), "total": len(counts)}

@@ -27,7 +27,7 @@ def row(point_name: str, base: str, runs: Sequence[Run], *, seed: int = 1) -> di
     for name in ("tpot_s", "ttft_s", "accept_length"):
         out |= _interval(name, found[name])
     out |= _interval("speedup", against.speedup.as_dict()) | _interval("cost", against.cost and against.cost.as_dict())
-    asked = [r for r in _rows(runs, point_name + ANSWERS) if r.get("expected") is not None]
+    asked = [r for r in _answers(runs, point_name) if r.get("expected") is not None]
     if asked:
         got = evaluation.accuracy([o for r in asked if (o := evaluation.outcome(r)) is not None])
         out |= {"accuracy": got["accuracy"], "accuracy_low": got["low"], "accuracy_high": got["high"]}
@@ -52,6 +52,16 @@ def _where(run: Run) -> dict:
 
 def _rows(runs: Sequence[Run], name: str) -> list[dict]:
     return [r for run in runs for r in run.rows if r["arm"] == name and r["repeat"] >= 0]
+
+
+def _answers(runs: Sequence[Run], name: str) -> list[dict]:
+    """What a configuration's engine answered: it was asked once, whatever the number of its loads."""
+    out = []
+    for run in runs:
+        mine = run.described(name).get("engine")
+        same = [a["name"] for a in run.meta["arms"] if a["name"].endswith(ANSWERS) and a["engine"] == mine]
+        out += [r for n in same for r in _rows([run], n)]
+    return out
 
 
 def _interval(name: str, found: dict | None) -> dict:

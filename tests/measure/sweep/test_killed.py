@@ -16,6 +16,9 @@ from labkit.records import read_run
 from labkit.records.sweep import BLOCKS, LOG, read_sweep
 
 LOAD = {"workload": "repetitive", "count": 1, "repeats": 3, "warmup": 0, "output_tokens": 8}
+GRID = {"fp8_lm_head": [False, True], "output_tokens": [8, 9]}
+KILLS = 20
+PIECES = [1, *(pytest.param(piece, marks=pytest.mark.slow) for piece in range(2, 11))]  # 200 kills in all
 
 
 def _kept(directory):
@@ -28,37 +31,14 @@ def _kept(directory):
     return {LOG: log.read_bytes() if log.exists() else b""} | rows
 
 
-@pytest.mark.timeout(3000)
-@pytest.mark.parametrize("kills", [20, pytest.param(200, marks=pytest.mark.slow)])
-def test_nothing_is_lost_and_nothing_is_left_running(tmp_path, kills):
-    directory, order = tmp_path / "sweep", random.Random(kills)
-    grid = {"fp8_lm_head": [False, True], "output_tokens": [8, 9]}
-    drive.create({"common": LOAD, "sweep": {"grid": grid, "block": 1}}, directory_made(directory))
-    argv = [sys.executable, "-m", "labkit.cli", "sweep", "--resume", str(directory)]
-    env = os.environ | {"LABKIT_RUNTIME_DIR": str(tmp_path / "runtime")}
-    ended = 0
-    for _ in range(kills):
-        before = _kept(directory)
-        lab = subprocess.Popen(argv, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            try:
-                assert lab.wait(order.uniform(0.5, 4.0)) == 0
-                ended += 1
-                continue
-            except subprocess.TimeoutExpired:
-                pass
-            family = psutil.Process(lab.pid).children(recursive=True)
-            os.kill(lab.pid, signal.SIGKILL)
-            lab.wait(60)
-            assert psutil.wait_procs(family, timeout=60)[1] == []
-        finally:
-            lab.kill()
-            lab.wait(60)
-        after = _kept(directory)
-        assert all(after[name].startswith(text) for name, text in before.items())
-    until = time.monotonic() + 600
-    last = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=until - time.monotonic())
-    assert last.returncode == 0, last.stderr[-2000:]
+def _begun(directory):
+    directory.mkdir()
+    drive.create({"common": LOAD, "sweep": {"grid": GRID, "block": 1}}, directory)
+    return directory
+
+
+def _whole(directory):
+    """A sweep that has ended: every configuration once, every request once."""
     run = read_sweep(directory)
     assert [r["status"] for r in run.rows] == ["measured"] * 4 and len(run.finals) == 2
     assert max(Counter(x["block"] for x in run.lines if "block" in x).values()) == 1
@@ -68,6 +48,55 @@ def test_nothing_is_lost_and_nothing_is_left_running(tmp_path, kills):
     assert len(run.table) == 4 and run.table["tpot_s"].notna().all()
 
 
-def directory_made(directory):
-    directory.mkdir()
-    return directory
+def _has_engine(lab):
+    """Whether the lab's process has started an engine by now, however fast the machine is."""
+    try:
+        return any("labkit.pocket" in p.cmdline() for p in psutil.Process(lab.pid).children(recursive=True))
+    except psutil.Error:
+        return False
+
+
+def _ended_before_its_kill(lab, order):
+    """Wait for a random moment: of the start, or of the time in which engines start and are measured."""
+    if order.random() < 0.8:
+        while lab.poll() is None and not _has_engine(lab):
+            time.sleep(0.05)
+    try:
+        lab.wait(order.uniform(0.0, 1.6))
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("piece", PIECES)
+def test_nothing_is_lost_and_nothing_is_left_running(tmp_path, piece):
+    order, env = random.Random(piece), os.environ | {"LABKIT_RUNTIME_DIR": str(tmp_path / "runtime")}
+    sweeps, killed = [_begun(tmp_path / "0")], 0
+
+    def argv():
+        return [sys.executable, "-m", "labkit.cli", "sweep", "--resume", str(sweeps[-1])]
+
+    while killed < KILLS:
+        before = _kept(sweeps[-1])
+        lab = subprocess.Popen(argv(), env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        try:
+            if _ended_before_its_kill(lab, order):
+                assert lab.returncode == 0, lab.stderr.read()[-2000:]
+                _whole(sweeps[-1])
+                sweeps.append(_begun(tmp_path / str(len(sweeps))))
+                continue
+            family = psutil.Process(lab.pid).children(recursive=True)
+            os.kill(lab.pid, signal.SIGKILL)
+            lab.wait(60)
+            killed += 1
+            assert psutil.wait_procs(family, timeout=60)[1] == []
+        finally:
+            lab.kill()
+            lab.wait(60)
+            lab.stderr.close()
+        after = _kept(sweeps[-1])
+        assert all(after[name].startswith(text) for name, text in before.items())
+    last = subprocess.run(argv(), env=env, capture_output=True, text=True, timeout=600)
+    assert last.returncode == 0, last.stderr[-2000:]
+    _whole(sweeps[-1])
