@@ -17,7 +17,7 @@ from labkit.params import COMMON, NOTEBOOKS, ROOT, Params, common
 
 NAMES = (
     "00_start_here 01_bytes 02_baseline 03_humming 04_fp8_head 05_mtp 06_silent_fallback 07_real_load 08_long_context"
-    " 09_report"
+    " 09_report 10_sweep"
 ).split()
 
 
@@ -40,7 +40,7 @@ def settle(name: str, parameters: dict, cells: list[str] | None = None) -> dict:
                 values[key] = value
             elif key not in Params.model_fields:
                 raise BadInput(f"{where}.{key}", value, "one of " + _names(parameters))
-    for place in ("out_dir", "record"):
+    for place in ("out_dir", "record", "folder"):
         if values.get(place) is not None:
             values[place] = from_root(values[place])
     return values

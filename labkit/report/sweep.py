@@ -74,7 +74,11 @@ def effect_rows(run: SweepRun) -> tuple[list[str], list[tuple]]:
     rows = []
     for e in effects.effects(effects.filled(run.rows, plan_of(run)), seed=_seed(run)):
         r = e.ratio
-        ends = f" [{r.low:.3f}, {r.high:.3f}]" if r.low is not None else f" (no interval from {r.repeats} blocks)"
+        ends = (
+            f" [{r.low:.3f}, {r.high:.3f}]"
+            if r.low is not None
+            else f" (no interval: {r.count} pairs, {r.repeats} blocks)"
+        )
         spread = f"{e.least:.3f} to {e.most:.3f}"
         rows.append((e.field, e.value, e.against, f"{r.value:.3f}{ends}", spread, r.count, ", ".join(e.along)))
     return head, rows
@@ -86,7 +90,8 @@ def config_rows(run: SweepRun) -> tuple[list[str], list[tuple]]:
     rows, order = [], {name: i for i, name in enumerate(effects.loads(run.rows))}
     for r in sorted(effects.measured(run.rows), key=lambda r: (order[r["load"]], -r["speedup"])):
         rows.append((r["config"], *_numbers(r), swept.label(r)))
-    return head, rows
+    shown = [i for i in range(len(head)) if not rows or any(row[i] for row in rows)]  # accuracy, where it was asked for
+    return [head[i] for i in shown], [tuple(row[i] for i in shown) for row in rows]
 
 
 def rest_rows(run: SweepRun) -> tuple[list[str], list[tuple]]:
@@ -104,7 +109,9 @@ def rest_rows(run: SweepRun) -> tuple[list[str], list[tuple]]:
 def configs_html(run: SweepRun) -> str:
     """Both tables."""
     rest = rest_rows(run)
-    return table(*config_rows(run), "numbers") + (f"<h3>Without numbers</h3>{table(*rest)}" if rest[1] else "")
+    return table(*config_rows(run), "numbers labkit-table") + (
+        f"<h3>Without numbers</h3>{table(*rest, 'labkit-table')}" if rest[1] else ""
+    )
 
 
 def _numbers(r: dict) -> tuple[str, ...]:
@@ -214,7 +221,7 @@ def effects_html(run: SweepRun) -> str:
         " baselines of their own blocks. Where smallest and largest lie far apart, the effect depends on the other"
         " settings."
     )
-    return f"<p>{how}</p>{table(head, rows)}"
+    return f"<p>{how}</p>{table(head, rows, 'labkit-table')}"
 
 
 def drawn(run: SweepRun) -> list:

@@ -51,19 +51,8 @@ def bench(engine, tmp_path):
     """Starts `labkit bench` on the engine; gives (process, a function that reads its measured rows)."""
     started = []
 
-    def start(**env):
-        load = [
-            "--workload",
-            "repetitive",
-            "--count",
-            "2",
-            "--repeats",
-            "40",
-            "--warmup",
-            "0",
-            "--output-tokens",
-            "128",
-        ]
+    def start(repeats=400, **env):
+        load = ["--workload", "repetitive", "--count", "1", "--repeats", str(repeats), "--output-tokens", "96"]
         argv = [sys.executable, "-m", "labkit.cli", "bench", "--url", engine[1], *load, "--out", str(tmp_path)]
         env = os.environ | {"LABKIT_RUNTIME_DIR": str(tmp_path / "rt"), **env}
         lab = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

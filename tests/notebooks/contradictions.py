@@ -12,6 +12,14 @@ SAID = re.compile(r"\b([ac]) = (\d+\.\d\d)\b")
 OF_PLANE = re.compile(r"([^;:]+): a (\d+\.?\d*), c (\d+\.?\d*), S (\d+(?:\.\d+)?)")
 OF_TIMES = re.compile(r"([^;:]+?) measured ([\d.]+)[^;]*? (ms|us|s)\b")
 OF_FLOORS = re.compile(r"byte floor of ([^;]+?) ([\d.]+)[^;]*? (ms|us|s)\b")
+OF_SWEEP = re.compile(
+    rf"^(c\d+)\s{{2,}}{NUMBER}(?: \[[^]]*\])?\s+{NUMBER}\s+{NUMBER}(?:\s+{NUMBER}\s+{NUMBER})?(?=\s)", re.M
+)
+EXTREMES = re.compile(r"(?:fastest|slowest) (c\d+) \(.*?\) x(\d+\.\d+)")
+AGAIN = re.compile(r"(c\d+), (?:best|runner-up)[^:]*: x(\d+\.\d+) in the sweep, x(\d+\.\d+) on fresh prompts")
+CALLED = re.compile(r"(c\d+) was fastest in the sweep \(x(\d+\.\d+)\); on fresh prompts x(\d+\.\d+)")
+OF_EFFECT = re.compile(rf"^(\S+)\s{{2,}}(\S+(?: set)?)\s{{2,}}(\S+(?: set)?)\s{{2,}}{NUMBER} [\[(]", re.M)
+RATIO = re.compile(r"(?:^|; |: )([^;:]+?) (\S+|not set) / (\S+?|not set): x(\d+\.\d+)")
 SCALE = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 
 
@@ -35,7 +43,13 @@ def values(nb: nbformat.NotebookNode) -> dict[str, list[tuple[float, str]]]:
 def contradictions(nb: nbformat.NotebookNode) -> list[str]:
     """One sentence for each."""
     table, figures = values(nb), [t for t in texts(nb) if t.startswith("Figure: ")]
-    return [*_floors(table, figures), *_laws(table), *_figures(table, figures), *_prose(nb, table)]
+    return [
+        *_floors(table, figures),
+        *_laws(table),
+        *_figures(table, figures),
+        *_prose(nb, table),
+        *_sweep(nb, figures),
+    ]
 
 
 def _near(a: float, b: float, share: float) -> bool:
@@ -101,6 +115,34 @@ def _prose(nb, table) -> list[str]:
             for letter, value in SAID.findall(prose):
                 if known[letter] and not any(abs(k - float(value)) <= 0.006 for k in known[letter]):
                     out.append(f"a sentence has {letter} = {value}, the table {known[letter]}")
+    return out
+
+
+def _sweep(nb, figures) -> list[str]:
+    """A sweep's table against its figures and sentences: S = a / c, extremes, effects, the best on fresh prompts."""
+    said = "\n".join(t for t in texts(nb) if not t.startswith("Figure: "))
+    shown, out = "\n".join(figures), []
+    table: dict[str, float] = {}
+    for name, s, _, _, a, c in OF_SWEEP.findall(said):
+        if table.setdefault(name, float(s)) != float(s):
+            out.append(f"{name}: two speed-ups, {table[name]} and {s}")
+        if c and not _near(float(s), float(a) / float(c), 0.02):
+            out.append(f"{name}: S = {s}, but a / c = {float(a) / float(c):.3f}")
+    for name, s in EXTREMES.findall(shown):
+        if abs(table.get(name, 0.0) - float(s)) > 0.006:
+            out.append(f"{name}: x{s} in a figure and {table.get(name)} in the table")
+    again = {name: (float(before), float(after)) for name, before, after in AGAIN.findall(shown)}
+    for name, (before, _) in again.items():
+        if abs(table.get(name, 0.0) - before) > 0.006:
+            out.append(f"{name}: x{before} in the figure of the best and {table.get(name)} in the table")
+    for name, *seen in CALLED.findall(said):
+        if any(abs(float(x) - y) > 0.006 for x, y in zip(seen, again.get(name, (0.0, 0.0)), strict=True)):
+            out.append(f"{name}: {seen} in a sentence and {again.get(name)} in the figure of the best")
+    effects = {(f.rpartition(".")[2], v, w): float(r) for f, v, w, r in OF_EFFECT.findall(said)}
+    for field, value, against, ratio in RATIO.findall(shown):
+        known = effects.get((field, value, against))
+        if known is None or abs(known - float(ratio)) > 0.002:
+            out.append(f"{field} {value} / {against}: x{ratio} in a figure and {known} in the table")
     return out
 
 

@@ -1,10 +1,11 @@
 """An executed notebook does not contradict itself: shown on the committed set, and proved by breaking it."""
 
+import re
 from pathlib import Path
 
 import nbformat
 import pytest
-from contradictions import contradictions, unstable, values
+from contradictions import AGAIN, EXTREMES, OF_SWEEP, RATIO, contradictions, texts, unstable, values
 
 EXAMPLES = Path(__file__).parents[2] / "outputs/examples/pocket"
 EVERY = sorted(EXAMPLES.parent.glob("*/[0-9]*.ipynb"))  # on the pocket engine, on llama.cpp
@@ -69,3 +70,24 @@ def test_a_sentence_that_differs_from_the_table_is_found():
     # A quiet run has such a sentence of its own; an unstable one says no cause.
     nb = broken("05_mtp", lambda t: f"{t}<p>It pays because a is above c = 7.00.</p>" if "<table" in t else t)
     assert any("a sentence has c" in s for s in contradictions(nb))
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda t: t.replace("; fastest c", "; fastest c9"), "in a figure"),
+        (lambda t: t.replace("in the sweep (x", "in the sweep (x9"), "in a sentence"),
+        (lambda t: t.replace(" in the sweep, x", " in the sweep, x9"), "in a sentence"),
+        (lambda t: t.replace(" / generic: x", " / generic: x9") if t.startswith("Figure") else t, "in the table"),
+        (lambda t: re.sub(r"^(c\d+ +)(\d)", r"\g<1>9\g<2>", t, flags=re.M), "a / c"),
+    ],
+)
+def test_a_sweep_that_contradicts_itself_is_found(change, word):
+    assert any(word in s for s in contradictions(broken("10_sweep", change)))
+
+
+def test_the_sweep_s_table_and_figures_are_read_at_all():
+    nb = example("10_sweep")
+    text = "\n".join(texts(nb))
+    assert len(OF_SWEEP.findall(text)) >= 100  # findings and summary, fifty each
+    assert len(EXTREMES.findall(text)) == 2 and len(AGAIN.findall(text)) >= 2 and len(RATIO.findall(text)) >= 4

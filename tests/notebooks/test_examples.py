@@ -4,8 +4,11 @@ import re
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 from structure import PLOTLY, outputs, sources
+
+from labkit.records.sweep import FINISHED, read_sweep
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "outputs/examples/pocket"
@@ -47,6 +50,19 @@ def test_llamacpps_drafts_are_not_those_of_earlier_answers_nor_called_mtp(path):
     assert "earlier answers" not in shown
     measured = [line for line in shown.splitlines() if "measured" in line]
     assert not re.search(r"\b(MTP|NEXTN|FP8|MXFP4|Humming)\b", "\n".join(measured))
+
+
+def test_the_sweep_behind_10_is_there_small_and_of_fifty_configurations():
+    folder = ROOT / "outputs/examples/sweep"
+    run = read_sweep(folder)
+    assert run.state == FINISHED and sum(r["status"] == "measured" for r in run.rows) == 50
+    files = [*folder.iterdir(), EXAMPLES / "10_sweep.ipynb"]
+    assert sum(p.stat().st_size for p in files) < 2_000_000
+    for path in folder.iterdir():
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"(^|[\s\"'(=])/(root|home|work|tmp|Users)/\w", text) and "Bearer " not in text
+    table = pd.read_csv(folder / "configs.csv")
+    assert len(table) == len(run.rows) and table["tpot_s"].notna().sum() == 50
 
 
 @pytest.mark.parametrize("path", EVERY, ids=lambda p: f"{p.parent.name}-{p.stem}")

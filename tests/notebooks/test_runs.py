@@ -126,11 +126,22 @@ def test_the_whole_book_runs_and_is_gathered(tmp_path):
     assert "03_humming: kernels" in gathered and "ladder" in gathered
 
 
+def test_the_notebook_of_a_sweep_reads_one(tmp_path):
+    from sweeps import made
+
+    document = labkit_run(["10_sweep"], tmp_path, {"10_sweep": {"folder": str(made(tmp_path / "s"))}})
+    (outcome,) = document["notebooks"]
+    assert outcome["status"] == "ok" and "c007" in outcome["summary"]
+    shown = outputs_of(nbformat.read(outcome["path"], as_version=4))
+    assert sum(kind.startswith("figure: ") for cell in shown for kind in cell) == 6
+
+
 QUICKEST = ("02_baseline", "09_report")
 
 
 @pytest.mark.parametrize(
-    "name", [n if n in QUICKEST else pytest.param(n, marks=pytest.mark.slow) for n in (*CASES, "09_report")]
+    "name",
+    [n if n in QUICKEST else pytest.param(n, marks=pytest.mark.slow) for n in (*CASES, "09_report", "10_sweep")],
 )
 def test_sources_run_under_nbval(name, tmp_path):
     """Cells of the sources as they are, with the sources' own defaults made small by a copy."""

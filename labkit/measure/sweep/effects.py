@@ -83,7 +83,8 @@ def deciding(rows: Sequence[Row]) -> list[str]:
 
 
 def effects(rows: Sequence[Row], *, seed: int = 0) -> list[Effect]:
-    """One per field and value, against the field's most frequent value, from pairs that differ in nothing else.
+    """One per field and value, against the first value that most others can be held against, from pairs that differ in
+    nothing else.
 
     A field that never changes alone has none; of fields that decide each other the first stands for all.
     """
@@ -99,7 +100,8 @@ def effects(rows: Sequence[Row], *, seed: int = 0) -> list[Effect]:
         for r in rows:
             alike.setdefault(tuple(value_of(r, n) for n in rest), {})[value_of(r, name)] = r
         values = list(dict.fromkeys(value_of(r, name) for r in rows))
-        against = max(values, key=lambda v: sum(v in found and len(found) > 1 for found in alike.values()))
+        partners = {v: sum(v in found and len(found) > 1 for found in alike.values()) for v in values}
+        against = next(v for v in values if 2 * partners[v] >= max(partners.values()))
         for value in values:
             pairs = [(found[value], found[against]) for found in alike.values() if value in found and against in found]
             if value != against and pairs:

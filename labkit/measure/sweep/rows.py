@@ -16,7 +16,7 @@ def row(point_name: str, base: str, runs: Sequence[Run], *, seed: int = 1) -> di
     out = {"config": point_name, "blocks": [r.directory.name for r in runs], **_where(last)}
     why = next((r.meta["failed"][point_name] for r in runs if point_name in r.meta.get("failed", {})), None)
     if why is not None:
-        return out | {"status": "failed", "reason": why.splitlines()[0]}
+        return out | {"status": "failed", "reason": _short(why)}
     mine, under = (_rows(runs, name) for name in (point_name, base))
     described = last.described(point_name)
     out["command"] = (described.get("launch") or {}).get("command")
@@ -37,6 +37,12 @@ def row(point_name: str, base: str, runs: Sequence[Run], *, seed: int = 1) -> di
         "repeats": found["tpot_s"]["repeats"],
         "warnings": found["warnings"],
     }
+
+
+def _short(why: str) -> str:
+    """The first line of a failure and the last one, where an engine's log ends with what happened to it."""
+    lines = [line.strip() for line in why.splitlines() if line.strip()] or ["no reason given"]
+    return lines[0] if len(lines) == 1 else f"{lines[0]}: {lines[-1]}"
 
 
 def _where(run: Run) -> dict:

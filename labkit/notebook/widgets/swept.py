@@ -32,6 +32,7 @@ class Watcher:
     def __init__(self, lab: "Swept"):
         self.lab, self.sweep = lab, lab.read()
         self.status, self.chosen, self.board = W.HTML(), W.HTML(), live.Board(on_click=self.choose)
+        self.chosen.layout = W.Layout(max_height="340px", overflow="auto")  # a click must not move its point away
         self.menu = controls.menu("configuration", [("", "")], "", CLICK, "420px")
         self.again = controls.button("Look again", "refresh", "Read the sweep's folder anew, and follow it if it runs.")
         self.save = controls.button("Save params file", "save", "Write the chosen configuration for labkit ladder -f.")
