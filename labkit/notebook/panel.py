@@ -298,7 +298,8 @@ class Panel:
         if which == "run":
             return self._drawn()
         if which in ("findings", "summary") and not self._any:
-            return [_html(render.note(NOTHING_HERE), NOTHING_HERE)]
+            said = self.grid.findings() if self.grid is not None else []
+            return [_html(render.paragraphs(said) or render.note(NOTHING_HERE), "\n".join(said) or NOTHING_HERE)]
         if which == "findings":
             return [_html(self.found(), render.plain(self.lines()))]
         if which == "summary":

@@ -10,6 +10,7 @@ from labkit.measure.runner import Runner
 from labkit.notebook import grid as g
 from labkit.notebook.experiments.long_context import LongContext
 from labkit.notebook.experiments.mtp import Mtp
+from labkit.notebook.panel import Panel
 from labkit.records import Store
 
 
@@ -236,3 +237,13 @@ def test_context_and_draft_steps_over_each_other(parameters, runner):
         assert s.arm.config.speculative.steps == s.y == s.arm.params.engine.speculative.steps
     (block,) = grid.next(1e9, lambda blocks: 1.0)
     assert len({str(a.load) for a in block.arms}) == 1 and len(block.arms) == 3
+
+
+def test_what_a_grid_found_stands_in_a_copy_without_a_kernel(experiment, runner):
+    panel = Panel(experiment, engines=runner.pool, live=False)
+    assert not any(a.name in panel.static("findings")[0][0]["text/plain"] for a in panel.arms())
+    panel.grid = grid_of(experiment, xs="1-2", ys="1")
+    drive(panel.grid, runner, fast)
+    for cell in ("findings", "summary"):
+        ((data, _),) = panel.static(cell)
+        assert all(s.arm.name in data["text/plain"] and s.arm.name in data["text/html"] for s in panel.grid.spots)

@@ -89,8 +89,8 @@ class Ticker:
         except RequestError:  # the stream is broken: the run says so
             return ""
         told = " ".join(text.split())
-        shown = f"<b>{html.escape(arm)}</b> {html.escape(told)}"
-        return f"<div class='labkit-writing'><span>{shown}</span></div>" if told else ""
+        box = f"<div class='labkit-writing'><span>{html.escape(told)}</span></div>"
+        return f"<b>{html.escape(arm)}</b>{box}" if told else ""  # the box shows the text's end, so the name is outside
 
     def _rate(self) -> str:
         if self._now is None:
