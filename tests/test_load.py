@@ -34,8 +34,12 @@ def test_two_arms_on_an_engine_that_queues(tmp_path):
     assert all("queues" in a["note"] for a in document["arms"])
     (gain,) = document["gains"]
     assert gain["drafts"] and set(gain["levels"]) == {"1", "3"} and gain["said"]
-    rows = [r for r in read_run(document["run"]).rows if r["repeat"] >= 0]
+    kept = read_run(document["run"]).rows
+    rows = [r for r in kept if r["repeat"] >= 0]
     assert len(rows) == 2 * 3 * 3 * 2
+    warm = [(r["arm"], r["clients"], r["rate"]) for r in kept if r["repeat"] < 0]
+    levels = [(1, None), (3, None), (None, 20.0)]
+    assert set(warm) == {(arm, *level) for arm in ("fp8-head", "mtp") for level in levels}, "each level is met before"
     asked = {
         a: {(r["clients"], r["rate"], r["repeat"], r["index"]): r["prompt_sha256"] for r in rows if r["arm"] == a}
         for a in ("fp8-head", "mtp")

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from labkit.cli import _turn
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 HELP = "several requests at once: throughput against TPOT, P99, and where drafting stops paying"
 MOST = 256  # requests in flight
+WARMUP_TOKENS = 16  # an answer's while a level is warmed up
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,6 +143,10 @@ def _ask(args, params, arms, levels, pool: "Pool", writer: "RunWriter") -> "tupl
     rows: dict[tuple[str, Level], list[dict]] = {(a.name, level): [] for a in arms for level in levels}
     notes: dict[str, str] = {}
     groups = [arms] if together([a.config for a in arms]) else [[a] for a in arms]
+
+    def keep(row: dict) -> None:
+        writer.append({**row, "session": writer.session})
+
     for group in groups:
         say("starting " + ", ".join(a.name for a in group))
         engines = pool.ensure([a.config for a in group], writer.directory)
@@ -152,8 +158,14 @@ def _ask(args, params, arms, levels, pool: "Pool", writer: "RunWriter") -> "tupl
                 notes[a.name] = "it takes one request at a time and queues the others, as it says itself"
             sides.append(session.Side.of(a.name, engine.url, info, engine.dialect, getattr(engine, "api_key", None)))
         prompts = prompts_of(params, engines[0].server_info())
-        for side in sides:
-            session.sample(side, prompts[0], repeat=-1, index=0, timeout_s=params.timeout_s)
+        # A server may compile what a batch of a size needs when it first meets one: each level is met once before.
+        for level in levels:
+            say(f"warming up: {level.name}")
+            few = [
+                replace(p, max_new_tokens=min(p.max_new_tokens, WARMUP_TOKENS)) for p in prompts[: level.clients or 2]
+            ]
+            for side in sides:
+                concurrent.run(side, few, level, repeat=-1, seed=params.seed, timeout_s=params.timeout_s, keep=keep)
         for repeat in range(args.repeats):
             for level in levels if repeat % 2 == 0 else levels[::-1]:
                 for side in sides if repeat % 2 == 0 else sides[::-1]:
@@ -165,7 +177,7 @@ def _ask(args, params, arms, levels, pool: "Pool", writer: "RunWriter") -> "tupl
                         repeat=repeat,
                         seed=params.seed,
                         timeout_s=params.timeout_s,
-                        keep=lambda row: writer.append({**row, "session": writer.session}),
+                        keep=keep,
                     )
     return rows, notes
 
