@@ -174,6 +174,8 @@ def execute(
     """Run one notebook with checked values. quiet: what it prints is only in its file."""
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
+    from labkit.batch.kernel import Kernel
+
     papermill = _papermill()
     outcome = Outcome(source.stem, target)
     # Its warning about unknown parameters does not understand `int | None`; labkit.batch.schema has checked them.
@@ -191,6 +193,7 @@ def execute(
                 execution_timeout=cell_timeout_s,
                 start_timeout=KERNEL_START_S,
                 progress_bar=False,
+                kernel_manager_class=Kernel,
                 extra_arguments=["--IPKernelApp.log_level=ERROR", "--ext=labkit.batch.watch"],
                 stdout_file=None if quiet else sys.stderr,
                 stderr_file=None if quiet else sys.stderr,
