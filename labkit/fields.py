@@ -6,6 +6,7 @@ about unknown names) and from sliders, so nothing downstream may trust a type.
 
 import math
 import re
+from functools import cache
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
@@ -97,9 +98,15 @@ class Model(BaseModel):
             raise bad_input(e, cls.model_json_schema(by_alias=True), field) from None
 
 
+_adapter = cache(TypeAdapter)  # making one takes a hundred times as long as asking it
+
+
 def check(kind: Any, field: str, value: object) -> Any:
     """The value as one of the types above. Raises BadInput."""
-    adapter = TypeAdapter(kind)
+    try:
+        adapter = _adapter(kind)
+    except TypeError:  # a type that cannot be a key: it is made anew
+        adapter = TypeAdapter(kind)
     try:
         return adapter.validate_python(value)
     except ValidationError as e:
