@@ -24,12 +24,12 @@ run: .venv/base
 test: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not slow and not gpu"
 
 test-full: .venv/test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not gpu"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not gpu"
 
 lab: .venv/base
 	$(BIN)/labkit lab

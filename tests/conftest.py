@@ -6,6 +6,7 @@ import socket
 import time
 from pathlib import Path
 
+import compile_once
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -13,14 +14,29 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
 
-
 ROOT = Path(__file__).resolve().parents[1]
+
+# The files that take longest, the longest first (`pytest --durations`): begun last, one of them would run alone.
+LONGEST = """
+browser/test_panels batch/test_walk notebooks/test_runs engines/test_llamacpp notebook/test_front notebook/test_panel
+test_eval measure/sweep/test_killed measure/sweep/test_faults pocket/kernels/test_speculation pocket/kernels/test_model
+figures/test_picture figures/test_overlap test_load notebook/test_experiments engines/test_process test_waits
+checks/test_selfcheck pocket/kernels/test_neon notebook/test_given pocket/http/test_c_engine pocket/kernels/test_build
+""".split()
 
 
 def pytest_configure(config):
     """Kernels compiled and bandwidths measured here are the tests' own: a probe beside busy tests would be kept for the
-    user's next run. Kept between sessions, because compiling takes long."""
-    os.environ["XDG_CACHE_HOME"] = str(ROOT / "build" / "tests-cache")
+    user's next run. Kept between sessions, because compiling takes long, and nothing is compiled twice."""
+    cache = ROOT / "build" / "tests-cache"
+    os.environ["XDG_CACHE_HOME"] = str(cache)
+    compile_once.install(cache / "bin")
+
+
+def pytest_collection_modifyitems(items):
+    """The longest files first; with --no-loadscope-reorder, xdist hands them out in this order."""
+    place = {str(ROOT / "tests" / f"{name}.py"): i for i, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(str(item.path), len(place)))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,6 +1,7 @@
 """README's promise about the rooms, held against every import, also those inside functions."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import labkit
@@ -15,6 +16,13 @@ ROOMS = (
 POCKET_TAKES = {"errors", "waits"}  # waits: the standard library and errors, so that no compiler is waited for forever
 
 
+@cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    """Every node of a file; each file is read once for all tests here."""
+    return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+@cache
 def _modules() -> dict[str, Path]:
     out = {}
     for path in ROOT.rglob("*.py"):
@@ -25,13 +33,15 @@ def _modules() -> dict[str, Path]:
 
 def _imports(path: Path, modules: dict[str, Path], *, typing: bool = True) -> set[str]:
     """typing False: without imports under `if TYPE_CHECKING`, which never run."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    unused = set()
     if not typing:
-        for node in ast.walk(tree):
+        for node in _nodes(path):
             if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-                node.body = []
+                unused.update(id(below) for part in node.body for below in ast.walk(part))
     found = set()
-    for node in ast.walk(tree):
+    for node in _nodes(path):
+        if id(node) in unused:
+            continue
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -95,7 +105,7 @@ def test_notebooks_and_installed_code_keep_apart():
 def _names(path: Path) -> set[str]:
     """What a module binds anywhere, read without running it."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in _nodes(path):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.add(node.name)
         elif isinstance(node, ast.Name):
@@ -115,7 +125,7 @@ def test_every_name_that_is_imported_from_the_lab_is_there():
     lost = [
         f"{path.relative_to(ROOT.parent)}: {node.module}.{alias.name}"
         for path in files
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in _nodes(path)
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "labkit"
         for alias in node.names
         if alias.name not in names.get(node.module, ()) and f"{node.module}.{alias.name}" not in modules

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from labkit.cli import main
 from labkit.cli.eval import lines
 from labkit.engines import process
 from labkit.engines.config import EngineConfig
@@ -188,7 +189,8 @@ def test_questions_whose_request_failed_are_asked_again_and_counted(tmp_path):
         (["--arms", "nobody"], "nobody"),
     ],
 )
-def test_bad_input_is_one_line(argv, words):
-    out = run(*argv)
-    assert out.returncode == 2 and out.stdout == "" and words in out.stderr
-    assert len(out.stderr.strip().splitlines()) == 1
+def test_bad_input_is_one_line(argv, words, capsys):
+    assert main(["eval", *argv]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and words in said.err
+    assert len(said.err.strip().splitlines()) == 1

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from labkit.cli import main
 from labkit.records import read_run
 
 
@@ -76,7 +77,8 @@ def test_llamacpp_works_on_several_at_once(tmp_path):
         (["--url", "http://127.0.0.1:1", "--arms", "mtp"], "url"),
     ],
 )
-def test_bad_input_is_one_line(argv, words):
-    out = run(*argv)
-    assert out.returncode == 2 and out.stdout == "" and words in out.stderr
-    assert len(out.stderr.strip().splitlines()) == 1
+def test_bad_input_is_one_line(argv, words, capsys):
+    assert main(["load", *argv]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and words in said.err
+    assert len(said.err.strip().splitlines()) == 1

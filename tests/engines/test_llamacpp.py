@@ -128,16 +128,17 @@ def test_without_a_server_it_says_what_to_install(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """start(**fields) -> a running llama.cpp; they are side by side and end with the module."""
-    running = []
+    """start(**fields) -> a running llama.cpp, the same for the same fields; side by side, ended with the module."""
+    running = {}
 
     def start(**fields):
         config = EngineConfig.from_dict(SMALL | fields)
-        running.append(process.start(config, tmp_path_factory.mktemp("llamacpp"), beside=True))
-        return running[-1]
+        if config.digest() not in running:
+            running[config.digest()] = process.start(config, tmp_path_factory.mktemp("llamacpp"), beside=True)
+        return running[config.digest()]
 
     yield start
-    for engine in running:
+    for engine in running.values():
         engine.stop()
 
 

@@ -9,8 +9,6 @@ import time
 import pytest
 from conftest_panels import result
 
-from labkit.engines import owner as ownership
-from labkit.measure.pool import Pool
 from labkit.measure.results import Result, results_of
 from labkit.notebook import render
 from labkit.notebook.experiments.baseline import Baseline
@@ -20,16 +18,6 @@ from labkit.notebook.experiments.mtp import Mtp
 from labkit.notebook.panel import Panel
 from labkit.notebook.widgets.compare import NOTHING
 from labkit.records import read_run
-
-
-@pytest.fixture
-def pool(tmp_path, monkeypatch):
-    ownership.release()
-    monkeypatch.setenv("LABKIT_RUNTIME_DIR", str(tmp_path / "lock"))
-    made = Pool()
-    yield made
-    made.stop()
-    ownership.release()
 
 
 @pytest.fixture
@@ -205,8 +193,8 @@ def test_queued_settings_run_before_the_present_ones_and_all_are_kept(quick, poo
     assert "● measured" in front.readout.lines.value
 
 
-def test_the_strip_starts_and_stops_the_engine_and_shows_it(quick, pool):
-    front = front_of(Baseline(**quick), pool)
+def test_the_strip_starts_and_stops_the_engine_and_shows_it(quick, own_pool):
+    front = front_of(Baseline(**quick), own_pool)
     assert "no engine runs" in front.strip.state.value
     front.panel.runner.pool.ensure([front.panel.arms()[0].config], front.panel.out_dir / "engine")
     front.strip.refresh()
@@ -215,7 +203,7 @@ def test_the_strip_starts_and_stops_the_engine_and_shows_it(quick, pool):
     # A long line beside the buttons leaves their words whole.
     assert front.strip.stop_button.layout.flex == "0 0 auto"
     front.strip._stop()
-    assert "no engine runs" in front.strip.state.value and not pool.running()
+    assert "no engine runs" in front.strip.state.value and not own_pool.running()
 
 
 def test_a_failure_is_shown_and_the_buttons_come_back(quick, pool):
@@ -225,9 +213,9 @@ def test_a_failure_is_shown_and_the_buttons_come_back(quick, pool):
     assert 'role="alert"' in front.alert.value and not front.run_button.disabled and front.cancel_button.disabled
 
 
-def test_the_note_names_each_engine_that_has_to_start_once(quick, pool):
+def test_the_note_names_each_engine_that_has_to_start_once(quick, own_pool):
     e = LongContext(**{**quick, "workload": "synthetic", "max_context": 2048})
-    front = front_of(e, pool)
+    front = front_of(e, own_pool)
     assert len(e.arms()) == 4
     assert "start the engine for: plain at 1K, mtp at 1K." in front.readout.note.value
 
@@ -370,8 +358,8 @@ def test_a_queue_has_an_order_and_a_way_out_and_the_sliders_show_what_runs(quick
     assert ran == [(48, 48), (32, 32), (64, 64)] and front.queue.items == []
 
 
-def test_notes_of_what_run_would_do_end_with_its_start(quick, pool, tmp_path):
-    front = front_of(Baseline(**quick), pool)
+def test_notes_of_what_run_would_do_end_with_its_start(quick, own_pool, tmp_path):
+    front = front_of(Baseline(**quick), own_pool)
     assert "start the engine" in front.readout.note.value and "Run: " in front.readout.forecast.value
     seen, measure = [], front.run._measure
 
@@ -398,14 +386,14 @@ def until(true, limit_s=120.0):
         time.sleep(0.05)
 
 
-def test_the_owners_note_goes_when_its_engines_go(quick, pool):
+def test_the_owners_note_goes_when_its_engines_go(quick, own_pool):
     """Another process owns an engine and lets it go, tidily or by being killed: the panel follows without a press."""
     code = (
         "import sys, time; from labkit.engines import owner; owner.acquire();"
         "owner.publish([{'url': 'http://127.0.0.1:9', 'pid': 0}]); print('up', flush=True); sys.stdin.readline();"
         "owner.release(); print('gone', flush=True); time.sleep(100)"
     )
-    front = front_of(Baseline(**quick), pool)
+    front = front_of(Baseline(**quick), own_pool)
     for tidily in (True, False):
         other = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         try:
@@ -512,21 +500,21 @@ def test_own_prompts_are_a_load_like_any_other(quick, pool):
     assert front.panel.results["baseline"].arm.load["workload"] == load
 
 
-def test_a_notebook_hands_its_engines_over_when_asked_and_not_while_it_measures(quick, pool, tmp_path):
+def test_a_notebook_hands_its_engines_over_when_asked_and_not_while_it_measures(quick, own_pool, tmp_path):
     import subprocess
     import sys
 
-    front = front_of(Baseline(**quick), pool)
+    front = front_of(Baseline(**quick), own_pool)
     front.panel.runner.pool.ensure([front.panel.arms()[0].config], front.panel.out_dir / "engine")
     code = "from labkit.notebook.widgets import handover; handover.ask(LIMIT)"
     ask = [sys.executable, "-c"]
     front.run.busy = True
     refused = subprocess.run([*ask, code.replace("LIMIT", "3")], capture_output=True, text=True, timeout=60)
-    assert refused.returncode != 0 and "did not hand over" in refused.stderr and pool.running()
+    assert refused.returncode != 0 and "did not hand over" in refused.stderr and own_pool.running()
     front.run.busy = False
     asked = subprocess.run([*ask, code.replace("LIMIT", "30")], capture_output=True, text=True, timeout=60)
     assert asked.returncode == 0, asked.stderr
-    assert not pool.running() and "took over" in front.strip.state.value
+    assert not own_pool.running() and "took over" in front.strip.state.value
 
 
 def test_an_error_below_a_cell_is_one_line():

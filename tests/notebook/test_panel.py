@@ -8,31 +8,13 @@ import nbformat
 import pytest
 import yaml
 
-from labkit.engines import owner as ownership
 from labkit.errors import BadInput, LabError
 from labkit.measure import client
-from labkit.measure.pool import Pool
 from labkit.notebook.experiments.baseline import Baseline
 from labkit.notebook.experiments.kernels import Kernels
 from labkit.notebook.panel import Panel
 from labkit.notebook.widgets import compare, export
 from labkit.records import read_run
-
-
-@pytest.fixture
-def lock(tmp_path, monkeypatch):
-    """An engine lock of this test's own."""
-    ownership.release()
-    monkeypatch.setenv("LABKIT_RUNTIME_DIR", str(tmp_path / "lock"))
-    yield
-    ownership.release()
-
-
-@pytest.fixture
-def pool(lock):
-    made = Pool()
-    yield made
-    made.stop()
 
 
 @pytest.fixture
@@ -50,14 +32,14 @@ def measure(panel, again=False):
     return [p.done for p in panel.measure(blocks, panel.writer())]
 
 
-def test_measured_settings_are_kept_recalled_and_added_to(quick, pool):
-    panel = live_panel(Baseline, quick, pool)
+def test_measured_settings_are_kept_recalled_and_added_to(quick, own_pool):
+    panel = live_panel(Baseline, quick, own_pool)
     assert "first estimate" in panel.forecast(panel.blocks())
     assert measure(panel)[-1] == 2
     assert panel.blocks() == [] and "measured already" in panel.forecast([])
     first = panel.results["baseline"].tpot
 
-    fresh = live_panel(Baseline, quick, pool)  # as after a restart of the kernel
+    fresh = live_panel(Baseline, quick, own_pool)  # as after a restart of the kernel
     fresh.recall()
     kept = fresh.results["baseline"]
     assert kept.tpot.value == first.value and kept.when.startswith("at ") and kept.when in kept.tpot.source
@@ -144,12 +126,12 @@ def test_a_pass_that_was_cut_short_is_measured_again(quick, pool):
     assert panel.blocks() == []
 
 
-def test_saved_parameters_are_what_labkit_run_takes(quick, lock):
+def test_saved_parameters_are_what_labkit_run_takes(quick, pool):
     from pathlib import Path
 
     from labkit.batch import schema
 
-    panel = live_panel(Baseline, quick, Pool())
+    panel = live_panel(Baseline, quick, pool)
     panel.experiment.values["count"] = 3
     path = export.save_parameters(panel)
     saved = yaml.safe_load(path.read_text())
@@ -159,13 +141,13 @@ def test_saved_parameters_are_what_labkit_run_takes(quick, lock):
     assert export.save_parameters(panel) != path  # nothing is overwritten
 
 
-def test_saved_paths_count_from_where_labkit_run_is_called(quick, lock, tmp_path, monkeypatch):
+def test_saved_paths_count_from_where_labkit_run_is_called(quick, pool, tmp_path, monkeypatch):
     """The kernel's own folder is notebooks/, and there ../outputs means what outputs means one folder above."""
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "notebooks" / "02_baseline.ipynb").touch()
     monkeypatch.setenv("JPY_SESSION_NAME", str(tmp_path / "notebooks" / "02_baseline.ipynb"))
     monkeypatch.chdir(tmp_path / "notebooks")
-    path = export.save_parameters(live_panel(Baseline, {**quick, "out_dir": "../outputs"}, Pool()))
+    path = export.save_parameters(live_panel(Baseline, {**quick, "out_dir": "../outputs"}, pool))
     text = path.read_text()
     assert yaml.safe_load(text)["out_dir"] == "outputs"
     assert f"labkit run 02_baseline -f outputs/{path.name}" in text
@@ -240,16 +222,16 @@ except LabError as e:
     assert "Press Stop engine there" in done.stdout
 
 
-def test_an_engine_borrowed_from_another_notebook_may_be_stopped_there(quick, pool):
+def test_an_engine_borrowed_from_another_notebook_may_be_stopped_there(quick, own_pool):
     from labkit.engines.attach import Attached
     from labkit.engines.config import EngineConfig
     from labkit.engines.identify import Identity
     from labkit.engines.survey import Found
 
-    config = live_panel(Baseline, quick, pool).arms()[0].config
+    config = live_panel(Baseline, quick, own_pool).arms()[0].config
     there = Found(Identity("pocket"), {})
     gone = Attached(EngineConfig(engine="attach", url="http://127.0.0.1:9"), "http://127.0.0.1:9", there)
-    pool._running[config.digest()] = gone
-    assert pool.get(config) is None and pool.needs_start(config) and pool.running() == []
-    (engine,) = pool.ensure([config], live_panel(Baseline, quick, pool).out_dir)
-    assert engine.alive and pool.running() == [engine]
+    own_pool._running[config.digest()] = gone
+    assert own_pool.get(config) is None and own_pool.needs_start(config) and own_pool.running() == []
+    (engine,) = own_pool.ensure([config], live_panel(Baseline, quick, own_pool).out_dir)
+    assert engine.alive and own_pool.running() == [engine]

@@ -104,7 +104,7 @@ def test_drafts(engines, reference, text):
 @pytest.mark.parametrize("dense", ["fp8", "int8"])
 def test_chunks_give_the_same_bits(engines, prompts, variant_name, dense):
     engine = engines(kernel_variant=variant_name, moe_runner_backend="jit", dense_dtype=dense)
-    ids = prompts[1]
+    ids = prompts[1][:64]  # two of the longest chunk and what is left over
     alone = text_logits(engine, ids, 1)
     for chunk in (2, 3, 4, 7, 31):
         assert np.array_equal(text_logits(engine, ids, chunk), alone), chunk
