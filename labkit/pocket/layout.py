@@ -7,6 +7,7 @@ that decoding is bound by memory here as it is for a large model, instead of bei
 import ctypes
 import json
 import mmap
+import os
 import re
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from labkit.pocket.options import Options
 from labkit.pocket.packing import Packer, Plan
 
 HUGE = 2 << 20
-MOST_BYTES = 1 << 30  # of all copies together
+MOST_MIB = "POCKET_COPIES_MIB"  # environment: the most that all copies take together, where memory is short
+DEFAULT_MIB = "1024"
 LEAST_COPIES = 2  # of a model however large: a pass must not read what the pass before it left in the cache
 _FREQUENT = Path(__file__).parent / "draft_vocab.json"
 _SLOTS_FILE = Path(__file__).parent / "kernels" / "slots.h"
@@ -43,6 +45,14 @@ def last_level_cache_bytes() -> int:
         text = path.read_text().strip()
         best = max(best, int(text[:-1]) << {"K": 10, "M": 20}.get(text[-1], 0) if text[-1] in "KM" else int(text))
     return best or 32 << 20
+
+
+def most_mib() -> int:
+    """MiB that all copies may take together. Raises BadInput."""
+    given = os.environ.get(MOST_MIB, DEFAULT_MIB)
+    if not given.isdecimal() or not 1 <= int(given) <= 1 << 20:
+        raise BadInput(MOST_MIB, given, "a whole number of MiB from 1 (two copies are made however small it is)")
+    return int(given)
 
 
 class Arena:
@@ -122,13 +132,15 @@ class Arena:
         steps = self.options.speculative_num_steps or 0
         per_pass = (self.step_bytes() + steps * least) / (steps + 1)
         wanted = 1 + -(-2 * self.cache_bytes // int(per_pass))
-        most = max(LEAST_COPIES, MOST_BYTES // self.plan.size)
+        mib = most_mib()
+        most = max(LEAST_COPIES, (mib << 20) // self.plan.size)
         why = (
             f"each pass reads the next of {min(wanted, most)} copies, so that {self.cache_bytes >> 19} MiB, twice "
             "the last-level cache, pass before one is read again"
         )
         if wanted > most:
-            why = f"{most} copies fit in {MOST_BYTES >> 20} MiB; only {wanted} would surely defeat the last-level cache"
+            room = f"fit in {mib} MiB" if most * self.plan.size <= mib << 20 else f"are the least, in {mib} MiB or more"
+            why = f"{most} copies {room}; only {wanted} would surely defeat the last-level cache"
         return min(wanted, most), why
 
     def offsets(self) -> np.ndarray:

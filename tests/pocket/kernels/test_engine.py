@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from labkit.errors import BadInput
+from labkit.pocket import layout
 from labkit.pocket.engine import Engine, Sampling
 from labkit.pocket.options import Options
 
@@ -175,11 +176,26 @@ def test_describe(engines):
     facts = engines(moe_runner_backend="jit", fp8_lm_head=True).describe()
     assert facts["moe_kernels"] == "jit" and facts["lm_head_dtype"] == "fp8" and facts["provenance"] == "trained"
     assert facts["replicas"] >= 2 and "last-level cache" in facts["replicas_why"]
-    assert facts["replicas"] * facts["bytes_per_step"] >= 2 * facts["last_level_cache_bytes"]
     bf16 = engines(moe_runner_backend="jit").describe()
     assert (
         bf16["bytes_per_step"] - facts["bytes_per_step"] == 6144 * 384 - 6144 * 4
     )  # a byte a weight less, a scale a row more
+
+
+def test_copies_defeat_the_last_level_cache_where_memory_is_not_short(monkeypatch):
+    options, found = Options(moe_runner_backend="jit"), []
+    monkeypatch.delenv(layout.MOST_MIB)
+    for mib in (None, "1"):
+        if mib:
+            monkeypatch.setenv(layout.MOST_MIB, mib)
+        with Engine(options) as engine:
+            found.append(engine.describe())
+    usual, short = found
+    assert usual["replicas"] * usual["bytes_per_step"] >= 2 * usual["last_level_cache_bytes"]
+    assert short["replicas"] == 2 and "2 copies are the least" in short["replicas_why"]
+    monkeypatch.setenv(layout.MOST_MIB, "plenty")
+    with pytest.raises(BadInput, match="POCKET_COPIES_MIB: got 'plenty'"):
+        Engine(options)
 
 
 def test_silent_fallback_runs_generic(engines):
