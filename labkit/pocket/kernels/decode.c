@@ -211,7 +211,7 @@ void generate(Engine *e, Request *r) {
     park(e, false);
     r->steps = e->set.speculative ? e->set.steps : 0;
     e->decoding = false;
-    e->watch.mark = wall_clock();
+    e->watch.mark = ticks();
     if (prefill(e, r, round)) {
         if (r->max_new == 0) r->finish = LENGTH;
         else push(r, choose(r, e->logits[0], round->probs, round->list), e->logits[0]);
@@ -238,9 +238,12 @@ void record_experts(Engine *e, int on) {
 }
 // Start (clearing the sums) or stop the stopwatch
 void profile_parts(Engine *e, int on) {
-    if (on) memset(&e->watch, 0, sizeof e->watch);
+    if (on) {
+        memset(&e->watch, 0, sizeof e->watch);
+        e->watch.began = ticks(), e->watch.began_s = wall_clock();
+    } else if (!e->watch.tick_s) e->watch.tick_s = tick_s(&e->watch);
     e->watch.on = on;
 }
-const Profile *part_profile(const Engine *e) { return &e->watch.sum; }
+const Profile *part_profile(Engine *e) { return read_off(&e->watch); }
 const ExpertRecord *expert_record(const Engine *e) { return &e->experts; }
 #include "inspect.h"

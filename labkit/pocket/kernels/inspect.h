@@ -193,7 +193,7 @@ void inspect_piece(Engine *e, int piece, int m, int past, int rounds, int64_t be
             next_replica(e);
         }
         e->head_in = e->hidden[0], e->head_m = m, e->head_rows = PIECE_HEAD_ROWS, e->head_kind = e->set.fp8_head ? HEAD_FP8 : HEAD_BF16;
-        e->watch.on = i >= 0, e->watch.mark = wall_clock();
+        e->watch.on = i >= 0, e->watch.mark = ticks();
         phase(&e->watch, PHASE_PLAIN, m);
         run_job(e, piece_job);
         if (piece == PIECE_HEAD)
