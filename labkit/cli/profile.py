@@ -91,7 +91,11 @@ def document(p: "Profile") -> dict:
         "dense_dtype": p.facts["dense_dtype"],
         "threads": p.facts["threads"],
         "cpu_share": p.cpu_share,
-        "warnings": [] if p.cpu_share >= CLEAN else [BUSY.format(p.cpu_share)],
+        "disturbed": p.rates.disturbed,
+        "warnings": [
+            *([] if p.cpu_share >= CLEAN else [BUSY.format(p.cpu_share)]),
+            *([f"predictions rest on rates {p.rates.disturbed}"] if p.rates.disturbed else []),
+        ],
         "plain": _pass(p.plain, p.bandwidth),
         "round": _pass(p.round, p.bandwidth),
         "phases": {name: _pass(parts, p.bandwidth) for name, parts in p.phases.items()},

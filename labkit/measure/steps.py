@@ -4,7 +4,6 @@ before anything is asked: which matrices a pass multiplies, how many experts it 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +12,7 @@ from labkit.engines.adapter import flags
 from labkit.errors import LabError
 from labkit.evidence import Evidence, derived, measured
 from labkit.measure import rates as probes
+from labkit.measure.parts import PASTS, TOKENS, kernel_name
 from labkit.measure.probe import cache_dir, cached, keep
 from labkit.measure.prompts import prompts_of
 from labkit.params import Params
@@ -71,6 +71,7 @@ class Model:
         """The same, s, derived."""
         r = self.rates
         how = f"probe of this machine, kernels {r.variant}, {r.threads} thread(s)"
+        how += f", {r.disturbed}" if r.disturbed else ""
         rate = measured(r.bandwidth, "B/s", f"{how}: reading the engine's weights alone")
         read = derived(sum(p.bytes_read for p in parts), "B", "bytes of every part", (rate,))
         took = pass_s(parts, r.bandwidth, bytes_alone=bytes_alone)
@@ -85,11 +86,14 @@ class Model:
         by = self.rates.hot[piece]
         if tokens in by:
             return by[tokens]
-        last = max(by)  # every kernel goes on as it does from four tokens to the last
-        return {p: s + (s - by[4][p]) / (last - 4) * (tokens - last) for p, s in by[last].items()}
+        return {p: self._further({m: parts[p] for m, parts in by.items()}, tokens) for p in by[max(by)]}
 
     def _kernel(self, matrix: pieces.Matrix, tokens: int) -> float:
-        by = self.rates.kernels[probes.kernel_name(matrix)]
+        return self._further(self.rates.kernels[kernel_name(matrix)], tokens)
+
+    @staticmethod
+    def _further(by: Mapping[int, float], tokens: int) -> float:
+        """Seconds by tokens, probed up to some: every kernel goes on as it does from four tokens to the last."""
         last = max(by)
         return by[tokens] if tokens in by else by[last] + (by[last] - by[4]) / (last - 4) * (tokens - last)
 
@@ -141,7 +145,7 @@ class Model:
             up, down = matrices
             n, pairs = self.experts[tokens], tokens * c.num_experts_per_tok
             one, four = (self._kernel(up, m) + self._kernel(down, m) for m in (1, 4))
-            own = hot - pairs / tokens * (self._kernel(up, tokens) + self._kernel(down, tokens))
+            own = hot - pairs / tokens * self._further(self.rates.together, tokens)
             kernel, read = experts_s(one, four, n, pairs), n * self.rates.bytes_["one"]["expert"]
             fixed = own + n * self._gathered(pairs / n) - max(read / self.rates.bandwidth, kernel)
             work = 2 * pairs * 16 * sum(m.tiles * m.k for m in matrices)
@@ -153,9 +157,10 @@ class Model:
             return Component(part, 0, share * kernel, share * later + hot - kernel - later + start, work)
         kernel, _ = self._products(matrices, tokens)
         fixed, read = hot - kernel + start, 0.0
-        if part == "mla_attention":
+        if part == "mla_attention":  # its arithmetic on each position, while the position's bytes come
             read = (context + tokens) * self.rates.bytes_["one"]["position"]
-            fixed += self.rates.position[min(tokens, max(self.rates.position))] * (context - probes.PASTS[0])
+            each = self._position(tokens)
+            kernel, fixed = each * context, fixed - each * PASTS[0]
         work = 2 * tokens * 16 * sum(m.count * m.tiles * m.k for m in matrices)
         return Component(part, count * read, count * kernel, count * fixed, count * work)
 
@@ -171,16 +176,21 @@ class Model:
             return by[GROUP] + (by[GROUP] - by[GROUP - 1]) * (tokens - GROUP)
         return float(np.interp(tokens, list(by), list(by.values())))
 
+    def _position(self, tokens: int) -> float:
+        """Attention's arithmetic on one more position of a layer."""
+        return max(self._further(self.rates.position, tokens), 0.0)
+
     def _alone(self, piece: str, part: str, matrices) -> float:
         """What one run of a piece with one token takes under both roofs alone, to be held against the cold probe."""
         hot, bandwidth = self.rates.hot[piece][1][part], self.rates.bandwidth
         kernel = sum(m.count * self._kernel(m, 1) for m in matrices)
+        kernel = self._position(1) * PASTS[0] if part == "mla_attention" else kernel
         if part == "head":
             read = self.rates.bytes_["step"]["head"] * pieces.HEAD_PIECE_ROWS / self.config.vocab_size
         elif part == "experts":
             read = self.config.num_experts_per_tok * self.rates.bytes_["one"]["expert"]
         elif part == "mla_attention":
-            read = probes.PASTS[0] * self.rates.bytes_["one"]["position"]
+            read = PASTS[0] * self.rates.bytes_["one"]["position"]
         elif matrices:
             read = sum(m.count * m.bytes for m in matrices)
         else:
@@ -195,11 +205,10 @@ def counted(engine: Engine, prompt: Sequence[int], tokens: int = COUNTED) -> dic
     request = engine.start(prompt, Sampling(temperature=0, max_new_tokens=tokens, ignore_eos=True))
     request.join(120)
     text = [*prompt[-tokens:], *request.poll()]
-    experts = {m: engine.text_experts(text, m) for m in range(2, probes.TOKENS[-1] + 1)}
+    experts = {m: engine.text_experts(text, m) for m in range(2, TOKENS[-1] + 1)}
     return {1: float(engine.config.num_experts_per_tok)} | experts
 
 
-@cache
 def of(options: Options, prompt: tuple[int, ...]) -> Model:
     """The cost model of an engine with these options: rates as probed or kept, experts counted on `prompt` and its
     answer, or as kept. Raises LabError where the engine cannot run here (no compiler, weights that are not there)."""

@@ -1,0 +1,124 @@
+"""Many short probes, each repeated in sweeps over all of them, so that a disturbance spoils one value of many probes
+and not every value of one.
+
+Canaries (reading memory, one kernel on cached operands) run between the probes. A sweep during which they slowed down,
+or other programs used the machine, is made again.
+"""
+
+import os
+import time
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import psutil
+
+from labkit.measure.probe import CLEAN
+
+WANTED, LEAST = 9, 5  # quiet sweeps wanted; to go by when time is up
+MOST_S = 15.0  # after which no further sweep starts
+SLACK = 1.10  # a canary's time over its usual time from which on something was in the way
+OTHERS = 0.10  # share of the cores' time that other programs may use
+BETWEEN = 25  # probes from one canary to the next
+Took = float | dict[str, float]
+
+
+@dataclass
+class Sweep:
+    """One pass over all probes. took: seconds by probe; canaries: seconds of each, as often as it ran; share: of its
+    core that the probing thread had; others: share of all usable cores' time that other programs used."""
+
+    took: dict[Hashable, Took] = field(default_factory=dict)
+    canaries: dict[str, list[float]] = field(default_factory=dict)
+    share: float = 1.0
+    others: float = 0.0
+
+
+@dataclass(frozen=True)
+class Swept:
+    """took, canaries: medians over the sweeps that count; cpu_share: of the probing thread. disturbed: why the values
+    hold other programs' work too, "" when they do not; then they are the least of all sweeps."""
+
+    took: dict[Hashable, Took]
+    canaries: dict[str, float]
+    cpu_share: float
+    disturbed: str
+    sweeps: list[Sweep]
+
+
+def swept(probes: Mapping[Hashable, Callable[[], Took]], canaries: Mapping[str, Callable[[], float]]) -> Swept:
+    """Every probe WANTED times while the machine is quiet."""
+    made: list[Sweep] = []
+    began = time.perf_counter()
+    while len(good := quiet(made)) < WANTED and time.perf_counter() - began < MOST_S:
+        if len(made) >= LEAST and not good:  # and it will not become quiet
+            break
+        made.append(_sweep(probes, canaries))
+    disturbed = ""
+    if len(good) < LEAST:
+        busiest = float(np.median([s.others for s in made]))
+        what = f"others used {busiest:.0%} of the machine" if busiest > OTHERS else "the machine changed its speed"
+        disturbed = f"probed while {what}: {len(good)} of {len(made)} passes were undisturbed"
+        good = made
+    usual = np.min if disturbed else np.median  # whatever disturbs only ever adds time
+    took = {name: _over([s.took[name] for s in good], usual) for name in probes}
+    seen = {name: float(usual([t for s in good for t in s.canaries[name]])) for name in canaries}
+    return Swept(took, seen, float(np.median([s.share for s in good])), disturbed, made)
+
+
+def quiet(made: list[Sweep]) -> list[Sweep]:
+    """The sweeps during which nothing was in the way: the thread had its core, others left the machine alone, and no
+    canary took longer than usual."""
+    if not made:
+        return []
+    usual = {name: np.quantile([t for s in made for t in s.canaries[name]], 0.25) for name in made[0].canaries}
+    return [
+        s
+        for s in made
+        if s.share >= CLEAN
+        and s.others <= OTHERS
+        and all(np.median(took) <= SLACK * usual[name] for name, took in s.canaries.items())
+    ]
+
+
+def _sweep(probes: Mapping[Hashable, Callable[[], Took]], canaries: Mapping[str, Callable[[], float]]) -> Sweep:
+    out = Sweep(canaries={name: [] for name in canaries})
+    wall, cpu, machine = time.perf_counter(), time.thread_time(), Others()
+    for i, (name, probe) in enumerate(probes.items()):
+        if i % BETWEEN == 0:
+            for canary, run in canaries.items():
+                out.canaries[canary].append(run())
+        out.took[name] = probe()
+    for canary, run in canaries.items():
+        out.canaries[canary].append(run())
+    out.share = (time.thread_time() - cpu) / (time.perf_counter() - wall)
+    out.others = machine.share()
+    return out
+
+
+class Others:
+    """How much of the cores that this process may use other programs use from here on."""
+
+    def __init__(self):
+        self._began = time.perf_counter()
+        self._cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+        self._busy, self._own = self._used(), time.process_time()
+
+    def share(self) -> float:
+        """Of their time, 0 to 1."""
+        wall = time.perf_counter() - self._began
+        theirs = (self._used() - self._busy) - (time.process_time() - self._own)
+        cores = len(self._cores or ()) or psutil.cpu_count() or 1
+        return min(max(theirs, 0.0) / (wall * cores), 1.0)
+
+    def _used(self) -> float:
+        """CPU seconds used there by anybody, time that the host gave to other machines included."""
+        every = psutil.cpu_times(percpu=True)
+        mine = every if self._cores is None or self._cores[-1] >= len(every) else [every[i] for i in self._cores]
+        return sum(getattr(t, n, 0.0) for t in mine for n in ("user", "system", "nice", "irq", "softirq", "steal"))
+
+
+def _over(tries: list[Took], usual: Callable) -> Took:
+    if isinstance(tries[0], dict):
+        return {part: float(usual([t[part] for t in tries])) for part in tries[0]}
+    return float(usual(tries))
