@@ -131,7 +131,8 @@ def notes(found: list[dict]) -> list[str]:
     """Why single numbers may not be trusted, each once with its arms."""
     by_text: dict[str, list[str]] = {}
     for r in found:
-        for warning in r["warnings"]:
+        busy = (r["predicted"] or {}).get("disturbed")
+        for warning in [*r["warnings"], *([f"its prediction rests on rates {busy}"] if busy else [])]:
             by_text.setdefault(warning, []).append(r["arm"])
     return [f"{', '.join(arms)}: {warning}" for warning, arms in by_text.items()]
 

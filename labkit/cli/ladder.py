@@ -100,6 +100,8 @@ def _measured(args: argparse.Namespace, params: "Params", arms: "list[Arm]", hel
             line["predicted"] = said and said.as_dict()
             line["predicted_text"] = said.text() if said else "-"
             line["prediction_error"] = said and said.error(runner.results[arm.name])
+            if said and said.disturbed:
+                line["warnings"].append(f"its prediction rests on rates {said.disturbed}")
         judge(writer.directory, found, f"-f {args.params}" if args.params else "")
         writer.meta["summary"] = {"ladder": found}
     stop = next((r["stop"] for r in found if r["stop"]), None)

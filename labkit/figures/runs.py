@@ -12,6 +12,7 @@ from labkit.figures.theme import INK, Series, new, series, tier_name
 from labkit.measure.stats import at_rank
 
 BY_BYTES = Series(INK, "dash", "cross")  # what the account says, beside what was measured
+BY_ROOFS = Series(INK, "dot", "diamond-open")  # and what bytes, arithmetic and fixed parts say
 
 
 def run_order(
@@ -100,6 +101,7 @@ def context_sweep(
     measured: Mapping[str, Sequence[tuple[int, Evidence]]],
     floors: Mapping[str, Sequence[tuple[int, Evidence]]] | None = None,
     *,
+    roofs: Mapping[str, Sequence[tuple[int, Evidence]]] | None = None,
     guess: tuple[int, float] | None = None,
     unit: str = "ms",
     y: str = "ms per output token",
@@ -107,7 +109,8 @@ def context_sweep(
 ) -> go.Figure:
     """A value over context length (logarithmic axis), measured with intervals and derived without a marker of its own.
 
-    measured, floors: name -> [(tokens of context, evidence)]. guess: the reader's (tokens of context, value in `unit`).
+    measured, floors (by bytes), roofs (by both roofs): name -> [(tokens of context, evidence)].
+    guess: the reader's (tokens of context, value in `unit`).
     """
     figure = new(
         title,
@@ -119,21 +122,27 @@ def context_sweep(
             for n, v in measured.items()
         )
         + "".join(
-            f"; {n} by bytes: {', '.join(f'{_tokens(x)} {e.to(unit).value:.3g}' for x, e in v)}"
-            for n, v in (floors or {}).items()
+            f"; {n} by {how}: {', '.join(f'{_tokens(x)} {e.to(unit).value:.3g}' for x, e in v)}"
+            for how, said in (("bytes", floors), ("both roofs", roofs))
+            for n, v in (said or {}).items()
+            if v
         )
         + ("" if guess is None else f"; your guess: {guess[1]:.3g} {unit} at {_tokens(guess[0])}")
         + ".",
     )
     for index, (name, items) in enumerate(measured.items()):
-        by_bytes = (floors or {}).get(name, ())
-        for points, label, look in ((items, name, series(index)), (by_bytes, f"{name}, by bytes", BY_BYTES)):
+        lines = (
+            (items, name, series(index)),
+            ((floors or {}).get(name, ()), f"{name}, by bytes", BY_BYTES),
+            ((roofs or {}).get(name, ()), f"{name}, by both roofs", BY_ROOFS),
+        )
+        for points, label, look in lines:
             if points:
                 xs, values = zip(*points, strict=True)
                 add_points(figure, xs, values, unit=unit, name=label, look=look, lines=True)
     if guess is not None:
         add_guess(figure, guess[0], guess[1], ":.3g")
-    ticks = sorted({x for side in (measured, floors or {}) for v in side.values() for x, _ in v})
+    ticks = sorted({x for side in (measured, floors or {}, roofs or {}) for v in side.values() for x, _ in v})
     figure.update_xaxes(type="log", tickvals=ticks, ticktext=[_tokens(t) for t in ticks])
     figure.update_yaxes(rangemode="tozero")
     return figure

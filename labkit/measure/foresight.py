@@ -12,7 +12,7 @@ a silent fault         a = 1, and c of the healthy arm before: every round costs
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from labkit.engines import ladder
 from labkit.engines.ladder import Arm
@@ -31,7 +31,8 @@ class Foreseen:
     """A prediction of TPOT, s. best: what is predicted, or the least where the arm drafts; worst: the most there, else
     None. bound: best is a floor and no forecast. why: in words. made_unix: when it was made. pass_s: a step, or a round
     where the arm drafts, by both roofs; bytes_s: the same by bytes alone; c, c_bytes: of a round. None where only bytes
-    are known."""
+    are known. disturbed: why the probed rates are not to be trusted, "" if they are. parts: {"bandwidth": B/s, "plain",
+    "round": fields of labkit.roofline.cost.Component, part by part}."""
 
     arm: str
     digest: str
@@ -44,6 +45,8 @@ class Foreseen:
     bytes_s: Evidence | None = None
     c: Evidence | None = None
     c_bytes: Evidence | None = None
+    disturbed: str = ""
+    parts: dict | None = None
 
     def error(self, result: Result) -> float | None:
         """Predicted over measured, less one: of a step's time, of a round's where the arm drafts (how many drafts are
@@ -67,7 +70,7 @@ class Foreseen:
     @classmethod
     def from_dict(cls, d: dict) -> "Foreseen":
         """The inverse of as_dict."""
-        return cls(**{n: Evidence.from_dict(v) if isinstance(v, dict) else v for n, v in d.items()})
+        return cls(**{n: Evidence.from_dict(v) if isinstance(v, dict) and n != "parts" else v for n, v in d.items()})
 
 
 def errors(foreseen: Mapping[str, Foreseen], results: Mapping[str, Result]) -> dict[str, float | None]:
@@ -99,21 +102,25 @@ def by_parts(arm: "Arm | Loaded", params: Params, context: int) -> Foreseen | No
     model = steps.model_for(params.replace(engine=arm.config, arms=None, arm=None, only=()))
     if model is None:
         return None
-    plain = model.plain(context)
+    plain, disturbed = model.plain(context), model.rates.disturbed
+    busy = f"; rates {disturbed}" if disturbed else ""
+    parts = {"bandwidth": model.rates.bandwidth, "plain": [asdict(p) for p in plain]}
+    step, bytes_s = model.evidence(plain), model.evidence(plain, bytes_alone=True)
+    known = {"disturbed": disturbed, "parts": parts}
     if spec is None:
-        step, bytes_s = model.evidence(plain), model.evidence(plain, bytes_alone=True)
-        why = f"bytes alone {_ms(bytes_s)}, arithmetic and fixed parts the rest"
-        return Foreseen(arm.name, arm.config.digest(), step, None, False, why, made, step, bytes_s)
+        why = f"bytes alone {_ms(bytes_s)}, arithmetic and fixed parts the rest{busy}"
+        return Foreseen(arm.name, arm.config.digest(), step, None, False, why, made, step, bytes_s, **known)
     round_ = model.round(context)
-    whole, bytes_s = model.evidence(round_), model.evidence(round_, bytes_alone=True)
-    c, c_bytes = whole / model.evidence(plain), bytes_s / model.evidence(plain, bytes_alone=True)
+    parts["round"] = [asdict(p) for p in round_]
+    whole, round_bytes_s = model.evidence(round_), model.evidence(round_, bytes_alone=True)
+    c, c_bytes = whole / step, round_bytes_s / bytes_s
     tokens = count(spec.most, "1", f"{spec.most} tokens per round")
     why = (
         f"a round takes {_ms(whole)} (c = {c.value:.2f}; by bytes alone {c_bytes.value:.2f}) and yields"
-        f" {spec.most} tokens if every draft is right, 1 if none is"
+        f" {spec.most} tokens if every draft is right, 1 if none is{busy}"
     )
     ends = whole / tokens, whole
-    return Foreseen(arm.name, arm.config.digest(), *ends, False, why, made, whole, bytes_s, c, c_bytes)
+    return Foreseen(arm.name, arm.config.digest(), *ends, False, why, made, whole, round_bytes_s, c, c_bytes, **known)
 
 
 def _ms(e: Evidence) -> str:

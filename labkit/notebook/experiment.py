@@ -66,12 +66,13 @@ class Experiment:
     case = ""  # the published change that the notebook's text describes, and what of it holds for any other
     settings: tuple[Setting, ...] = LOAD_SETTINGS
     own: tuple[str, ...] = ()  # settings that are no fields of Params
+    foretells = False  # whether its arms are predicted part by part before they are measured
 
     def __init__(self, **parameters: Any):
         self.given = dict(parameters)
         self.machine = parameters.pop("machine", "this")
         self.record = check(Text | None, "record", parameters.pop("record", None))
-        self.foreseen: dict[str, Foreseen] = {}  # by configuration: what a walk predicted before it measured
+        self.foreseen: dict[str, Foreseen] = {}  # by `said_of`: what was predicted before it was measured
         guess = parameters.pop("guess", None)
         own = {name: parameters.pop(name) for name in self.own if name in parameters}
         self.params = load_params(parameters)
@@ -207,13 +208,25 @@ class Experiment:
     def foresee(self, arm: Arm, context: int) -> Foreseen | None:
         """The prediction for an arm part by part: as the record has it, else from probes of this machine; None where
         only bytes are known. A record that is read gets no prediction afterwards."""
-        digest = arm.config.digest()
-        if digest not in self.foreseen and self.record is None and self.machine == "this":
+        key = self.said_of(arm)
+        if key not in self.foreseen and self.record is None and self.machine == "this":
             found = by_parts(arm, arm.params, context)
             if found is not None:
-                self.foreseen[digest] = found
-        found = self.foreseen.get(digest)
+                self.foreseen[key] = found
+        found = self.foreseen.get(key)
         return found if found is not None and found.pass_s is not None else None
+
+    def said_of(self, arm: Arm) -> str:
+        """What its prediction is kept under: its configuration, or its name where that says more."""
+        return arm.config.digest()
+
+    def foretell(self, arms: Sequence[Arm]) -> dict[str, Foreseen]:
+        """Predictions of arms that are about to be measured, by name, of those that can be predicted part by part."""
+        if not self.foretells:
+            return {}
+        context = {a.name: (a.params.prompt_tokens or 150) + (a.params.output_tokens or 256) // 2 for a in arms}
+        found = {a.name: self.foresee(a, context[a.name]) for a in arms}
+        return {name: said for name, said in found.items() if said is not None}
 
     def foreseen_lines(self, results: Mapping[str, Result]) -> list[Line]:
         """What is predicted part by part for the arms of this notebook, and whether that was before they were measured:

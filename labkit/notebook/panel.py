@@ -16,7 +16,7 @@ from labkit.figures.explored import coordinates
 from labkit.figures.show import bundle, follow_theme, show
 from labkit.figures.theme import alt_of
 from labkit.measure import estimates
-from labkit.measure.foresight import Foreseen
+from labkit.measure.foresight import Foreseen, errors
 from labkit.measure.pool import Pool, pool
 from labkit.measure.results import Arm
 from labkit.measure.runner import Block, Runner
@@ -90,11 +90,17 @@ class Panel:
     def measure(self, blocks: list[Block], writer: RunWriter, tell=lambda text: None, enough=lambda: False):
         """Measure and record; yields labkit.measure.runner.Progress. enough(): no further request is to be made."""
         with writer:
+            said = self.experiment.foretell(list({a.name: a for b in blocks for a in b.arms}.values()))
+            if said:
+                writer.meta["predictions"] = [f.as_dict() for f in said.values()]
+                writer.save()
             with contextlib.closing(self.runner.run(blocks, writer, cancel=self.cancel, tell=tell)) as run:
                 for progress in run:
                     yield progress
                     if enough():
                         break
+            if said:
+                writer.meta["prediction_errors"] = errors(said, self.runner.results)
             if not self.cancel.is_set():
                 self.experiment.after(self.runner.pool)
                 self.experiment.look_again(self.results)
@@ -238,7 +244,8 @@ class Panel:
             raise BadInput("record", record, f"a finished record with {names} under {json.dumps(arms[0].load)}")
         self.record, self._read = Path(record), dict(self.runner.results)
         self.runner.results = {}
-        self.experiment.foreseen = {p["digest"]: Foreseen.from_dict(p) for p in found.meta.get("predictions", [])}
+        said = [Foreseen.from_dict(p) for p in found.meta.get("predictions", [])]
+        self.experiment.foreseen = {f.digest: f for f in said} | {f.arm: f for f in said}
         self._summary = found.meta["summary"]
 
     def _run_headless(self) -> None:

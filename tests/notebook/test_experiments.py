@@ -18,6 +18,7 @@ from labkit.figures.show import png
 from labkit.measure.foresight import Foreseen
 from labkit.measure.probe import probe as PROBE  # the fixture of these tests puts a fake in its place
 from labkit.measure.results import speedup
+from labkit.notebook.experiments import mtp
 from labkit.notebook.experiments.baseline import Baseline
 from labkit.notebook.experiments.fallback import Fallback
 from labkit.notebook.experiments.fp8_head import Fp8Head
@@ -310,6 +311,7 @@ def test_experts_are_counted_on_every_engine_that_drafted_and_belong_to_their_lo
         return {1: seen(8, "1", "test"), int(url) + 1: seen(15, "1", "test")}
 
     monkeypatch.setattr(experts, "count", count)
+    monkeypatch.setattr(mtp, "timed", lambda *_, **__: {})  # an engine that does not time itself
     pool = SimpleNamespace(
         get=lambda config: (
             config.speculative and SimpleNamespace(url=str(config.speculative.steps), api_key=None, dialect=SGLANG)
@@ -519,3 +521,29 @@ def test_every_prediction_of_a_setting_rests_on_one_c(parameters, monkeypatch):
     _, _, plane, *_ = e.figures(found, None)
     (arrow,) = [n for n in plane.layout.annotations if n.showarrow]
     assert arrow.ax == 1.8 and arrow.ay == pytest.approx(a)
+
+
+def test_parts_stand_predicted_until_the_engines_timed_them(parameters):
+    """05's last figure, from what was said before and from the record's times."""
+    e = make(Mtp, {**parameters, "engine": {"engine": "pocket"}}, **MTP)
+    plain, drafting = e.arms()
+    assert len(e.figures({}, None)) == len(mtp.TITLES) and not e.figures({}, None)[-1].data
+    parts = [{"name": n, "bytes_read": 1e6, "kernel_s": 1e-5, "fixed_s": 1e-5} for n in ("head", "experts")]
+    known = {"bandwidth": 1e10, "plain": parts, "round": parts}
+    s = seen_seconds(1e-3)
+    said = Foreseen("mtp", drafting.config.digest(), s, s, False, "", 0.0, s, s, s, s, "", known)
+    e.foreseen[e.said_of(drafting)] = Foreseen.from_dict(json.loads(json.dumps(said.as_dict())))
+    before = e._parts()
+    assert [list(bar.x) for bar in before.data] == [["plain step<br>predicted ◇", "round<br>predicted ◇"]] * 2
+    times = {
+        plain.setting: {"plain": {"head": 2e-4, "experts": 3e-4}},
+        drafting.setting: {"verify": {"head": 4e-4}, "draft 1": {"experts": 1e-4, "head": 1e-4}},
+    }
+    e.restore({mtp.TIMES: times})
+    assert e.extra() == {mtp.TIMES: times}
+    heads = next(bar for bar in e._parts().data if bar.name == "head")
+    assert list(heads.y) == pytest.approx([110, 200, 110, 500])
+
+
+def seen_seconds(value):
+    return Evidence.from_dict({"value": value, "unit": "s", "tier": "derived", "source": "test"})

@@ -18,6 +18,7 @@ class Baseline(Experiment):
     """An arm that nothing is expected of: time per token, effective bandwidth and utilisation beside the account."""
 
     name = "02_baseline"
+    foretells = True
     guess = Guess("How many milliseconds will one output token take?", "ms", 0.01, 10_000, 0.05, 1.0)
 
     def arms(self) -> list[Arm]:

@@ -9,6 +9,7 @@ from labkit.engines import ladder
 from labkit.engines.config import EngineConfig
 from labkit.evidence import Evidence
 from labkit.figures import runs, speculation
+from labkit.measure.foresight import Foreseen
 from labkit.measure.results import Arm, Result, cost, speedup
 from labkit.notebook.experiment import CONTEXT, COUNT, NOTHING, OUTPUT, REPEATS, Experiment, waiting
 from labkit.notebook.experiments import drafts
@@ -31,6 +32,7 @@ class LongContext(Experiment):
     """Plain decoding and drafting over contexts of 1K, 2K, 4K, ... tokens."""
 
     name = "08_long_context"
+    foretells = True
     guess = Guess(
         "How many times longer will a plain token take at the longest context than at 1K?", "times", 0.5, 1000, 0.1, 1.0
     )
@@ -127,6 +129,18 @@ class LongContext(Experiment):
         config = self.subject.config
         return self.byte_cost(config, config.speculative, context=n)
 
+    def said_of(self, arm: Arm) -> str:
+        """By name: one configuration is measured at several contexts."""
+        return arm.name
+
+    def foreseen_lines(self, results: Mapping[str, Result]) -> list[Line]:
+        return []  # `predictions` shows them
+
+    def said(self, n: int, side: int) -> Foreseen | None:
+        """The prediction at a context by both roofs, of plain decoding (0) or drafting (1)."""
+        arm = self._pairs(self.contexts())[2 * self.contexts().index(n) + side]
+        return self.foresee(arm, n + self.values["output_tokens"] // 2)
+
     def predictions(self, results: Mapping[str, Result]) -> list[Line]:
         last = self.contexts()[-1]
         config = self.sides[0].config
@@ -146,7 +160,14 @@ class LongContext(Experiment):
                 "a verify reads the KV once for several tokens"
                 + ("" if self.subject.config.speculative.from_text else ", each draft pass that of its own layer"),
             ),
+            *(line for n in dict.fromkeys((LEAST, last)) for line in self._said_lines(n)),
         ]
+
+    def _said_lines(self, n: int) -> list[Line]:
+        """What both roofs say at a context, where the engine's parts can be probed."""
+        plain, drafting = self.said(n, 0), self.said(n, 1)
+        lines = [] if plain is None else [(f"plain TPOT by both roofs at {_k(n)}", plain.best, plain.why)]
+        return lines if drafting is None else [*lines, (f"c by both roofs at {_k(n)}", drafting.c, drafting.why)]
 
     def figures(self, results: Mapping[str, Result], guess: float | None) -> list[go.Figure]:
         pairs = self.pairs(results)
@@ -154,17 +175,20 @@ class LongContext(Experiment):
         measured = {PLAIN: [(n, p.tpot) for n, p, _ in pairs]}
         if both:
             measured[self.subject.name] = [(n, m.tpot) for n, _, m in both]
+        steps, roofs = ([(n, self.said(n, side)) for n in self.contexts()] for side in (0, 1))
         last = self.contexts()[-1]
         first = pairs[0][1].tpot if pairs and pairs[0][0] == LEAST else None
         return [
             runs.context_sweep(
                 measured,
                 {PLAIN: [(n, self.floor(n)) for n in self.contexts()]},
+                roofs={PLAIN: [(n, said.best) for n, said in steps if said is not None]},
                 guess=None if guess is None or first is None else (last, guess * first.to("ms").value),
             ),
             runs.context_sweep(
                 {"c": [(n, cost(m, p)) for n, p, m in both]},
                 {"c": [(n, self.cost_at(n)) for n in self.contexts()]},
+                roofs={"c": [(n, said.c) for n, said in roofs if said is not None]},
                 unit="1",
                 y="c: time per round, in plain steps",
                 title="c over context",
@@ -181,17 +205,25 @@ class LongContext(Experiment):
         lines: list[Line] = []
         pairs = self.pairs(results)
         for n, plain, drafting in pairs:
-            lines.append((f"TPOT, {plain.name}", plain.tpot, f"TTFT {plain.ttft.quantity()}"))
+            said = self.said(n, 0)
+            error = "" if said is None else f"; by both roofs {said.text()} ms ({said.error(plain):+.1%})"
+            lines.append((f"TPOT, {plain.name}", plain.tpot, f"TTFT {plain.ttft.quantity()}{error}"))
             if drafting is not None:
                 lines += [
                     (f"TPOT, {drafting.name}", drafting.tpot, f"speed-up {speedup(drafting, plain).value:.2f}"),
                     (f"a at {_k(n)}", drafting.accept, ""),
-                    (f"c at {_k(n)}", cost(drafting, plain), f"by bytes {self.cost_at(n).value:.2f}"),
+                    self._cost_line(n, cost(drafting, plain)),
                 ]
         if self.guessed is not None and len(pairs) > 1:
             ratio = f"measured {pairs[-1][1].tpot.value / pairs[0][1].tpot.value:.2f}"
             lines.append(("your guess, longest over 1K", f"{self.guessed:g}", ratio))
         return lines or [NOTHING]
+
+    def _cost_line(self, n: int, c: Evidence) -> Line:
+        """Measured c beside both predictions and their errors."""
+        said = self.said(n, 1)
+        by = [("bytes", self.cost_at(n)), *([("both roofs", said.c)] if said is not None else [])]
+        return f"c at {_k(n)}", c, ", ".join(f"by {how} {e.value:.2f} ({e.value / c.value - 1:+.1%})" for how, e in by)
 
     def verdict(self, results: Mapping[str, Result]) -> list[str]:
         pairs = self.pairs(results)

@@ -12,9 +12,10 @@ from labkit.engines.adapter import options
 from labkit.engines.config import EngineConfig, Speculative
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived
-from labkit.figures import decode, gains, speculation
+from labkit.figures import decode, gains, passes, speculation
 from labkit.measure import experts
 from labkit.measure.results import Arm, Result, cost, count, drafts_a_round, speedup, varies
+from labkit.measure.timed import Phases, beside, timed
 from labkit.notebook.experiment import CONTEXT, LOAD_SETTINGS, NOTHING, Experiment, accepted, present, waiting
 from labkit.notebook.experiments import drafts
 from labkit.notebook.experiments.drafts import NUMBERS
@@ -22,8 +23,10 @@ from labkit.notebook.render import Line, span
 from labkit.notebook.settings import Guess, Setting, checked
 from labkit.roofline import floors
 from labkit.roofline import speculation as formulas
+from labkit.roofline.cost import Component
 
 EXPERTS = "distinct experts"
+TIMES = "times of parts"
 PLAIN = "plain"  # the arm without drafting, whatever its ladder calls it
 TITLES = (
     "Time per output token",
@@ -32,6 +35,7 @@ TITLES = (
     "c(n): what a round of n tokens costs",
     "Which drafts are accepted",
     "Distinct experts per layer",
+    "Where the time goes: measured parts beside predicted ones",
 )
 
 
@@ -39,6 +43,7 @@ class Mtp(Experiment):
     """Plain decoding and one draft setting side by side; the sweep takes chains of 1 to `longest` steps."""
 
     name = "05_mtp"
+    foretells = True
     guess = Guess("How many times faster will drafting with these settings make decoding?", "times", 0.1, 10, 0.05, 1.0)
     about = ladder.DRAFTING
     case = "The text describes drafts by a layer of the model (MTP); a, c and S = a / c are the same for any drafts."
@@ -47,6 +52,7 @@ class Mtp(Experiment):
     def __init__(self, **parameters):
         super().__init__(**parameters)
         self._counted: dict[str, dict[int, Evidence]] = {}  # by load: other text chooses other experts
+        self._times: dict[str, Phases] = {}  # by setting of an arm
 
     @property
     def counted(self) -> dict[int, Evidence]:
@@ -159,7 +165,8 @@ class Mtp(Experiment):
         return self.plain(**load), self._drafting(drafts.at(self._spec, self.values, values), **load)
 
     def after(self, pool) -> None:
-        """Ask the engines that drafted for their expert counts on the first prompt, once the timing is over."""
+        """Once the timing is over, ask the engines that drafted for their expert counts on the first prompt, and those
+        of the present setting for the times of their parts."""
         from labkit.measure.runner import prompts_of
 
         for arm in {a.name: a for a in (*self.sweep(), *self.arms()) if a.before}.values():
@@ -168,12 +175,19 @@ class Mtp(Experiment):
             if counts and arm.config.speculative.draft_tokens not in self.counted:
                 found = experts.count(engine.url, prompts_of(arm.params)[:1], api_key=engine.api_key)
                 self.counted.update(found)
+        for arm in self.arms():
+            engine = pool.get(arm.config)
+            if engine is not None and engine.dialect.counts_experts:
+                self._times[arm.setting] = timed(engine.url, prompts_of(arm.params), api_key=engine.api_key)
 
     def extra(self) -> dict:
-        return {EXPERTS: {str(m): e.as_dict() for m, e in self.counted.items()}} if self.counted else {}
+        counted = {EXPERTS: {str(m): e.as_dict() for m, e in self.counted.items()}} if self.counted else {}
+        times = {setting: phases for setting, phases in self._times.items() if phases}
+        return counted | ({TIMES: times} if times else {})
 
     def restore(self, summary: Mapping[str, object]) -> None:
         self.counted.update({int(m): Evidence.from_dict(e) for m, e in summary.get(EXPERTS, {}).items()})
+        self._times.update(summary.get(TIMES, {}))
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -283,7 +297,21 @@ class Mtp(Experiment):
             ),
             accepted(drafted),
             self._experts(results),
+            self._parts(),
         ]
+
+    def _parts(self) -> go.Figure:
+        """A plain step and a round of the present setting: their parts as predicted, and as the engines timed them."""
+        plain, drafting = self.arms()
+        said = self.foreseen.get(self.said_of(drafting))
+        if said is None or said.parts is None:
+            return waiting(TITLES[-1], "This needs an engine whose parts can be probed on this machine.")
+        shown = []
+        for what, key, arm in (("plain step", "plain", plain), ("round", "round", drafting)):
+            parts = [Component(**p) for p in said.parts[key]]
+            phases = [p for name, p in self._times.get(arm.setting, {}).items() if (name == "plain") == (arm is plain)]
+            shown.append((what, beside(parts, phases) if phases else parts))
+        return passes.parts(shown, said.parts["bandwidth"], title=TITLES[-1])
 
     def _between(self, floor: Evidence, c: Evidence, s: Speculative, results) -> tuple[Evidence, Evidence]:
         """TPOT with all drafts right and with none: part by part where that is known, else from the byte floor."""

@@ -164,6 +164,16 @@ class Handlers:
         """SGLang writes a file beside the server; this engine answers with the counts themselves."""
         return JSONResponse(await self._between(request, self.queue.engine.dump_experts))
 
+    async def start_parts(self, request: Request) -> Response:
+        """Start timing the parts of each pass (this engine's own address)."""
+        await self._between(request, lambda: self.queue.engine.time_parts(True))
+        return PlainTextResponse("Start timing the parts of each pass.\n")
+
+    async def stop_parts(self, request: Request) -> Response:
+        """Stop, and answer with seconds by kind of pass and part."""
+        await self._between(request, lambda: self.queue.engine.time_parts(False))
+        return JSONResponse(await self._between(request, self.queue.engine.part_times))
+
     async def _between(self, request: Request, action):
         """`action`'s result, once its turn comes; a client that hangs up gives its turn up."""
         return await responses.while_connected(request.receive, self.queue.between(action))
@@ -196,6 +206,8 @@ class Handlers:
             Route("/start_expert_distribution_record", self.start_experts, methods=both),
             Route("/stop_expert_distribution_record", self.stop_experts, methods=both),
             Route("/dump_expert_distribution_record", self.dump_experts, methods=both),
+            Route("/start_part_times", self.start_parts, methods=both),
+            Route("/stop_part_times", self.stop_parts, methods=both),
         ]
 
 

@@ -68,7 +68,7 @@ def test_info_names_what_runs(plain, speculative):
         info["speculative_eagle_topk"],
         info["speculative_num_draft_tokens"],
     ) == ("NEXTN", 3, 1, 4)
-    assert info["kernel_variant"] in ("avx512bf16", "avx512", "avx2", "neon", "portable")
+    assert info["kernel_variant"] in ("avx512bf16", "avx512", "avx2", "neon", "neonbf16", "portable")
     assert info["fp8_lm_head"] is False and info["provenance"] == "generated"
     assert plain.get("/server_info").json()["speculative_algorithm"] is None
 
@@ -116,6 +116,18 @@ def test_expert_distribution(speculative):
     assert counts[main[0]].sum() >= 2 * 4 * answer["meta_info"]["spec_verify_ct"]
     speculative.post("/generate", {"input_ids": [20], "sampling_params": GREEDY})
     assert speculative.post("/dump_expert_distribution_record", None).json() == record
+
+
+def test_times_of_parts(speculative):
+    assert speculative.post("/start_part_times", None).status_code == 200
+    answer = speculative.post("/generate", {"input_ids": [20, 30, 40], "sampling_params": GREEDY}).json()
+    times = speculative.post("/stop_part_times", None).json()
+    assert times["verify"]["passes"] == answer["meta_info"]["spec_verify_ct"]
+    assert {"draft 1", "prefill"} <= set(times) and "plain" not in times
+    took = times["verify"]["seconds"]
+    assert sum(took.values()) > took["experts"] > 0 == times["draft 1"]["seconds"]["kda_state"]
+    speculative.post("/generate", {"input_ids": [20], "sampling_params": GREEDY})
+    assert speculative.post("/stop_part_times", None).json() == times  # nobody asked for more
 
 
 # ---------------------------------------------------------------- faults look as they would on a real engine
