@@ -7,7 +7,7 @@ or other programs used the machine, is made again.
 
 import os
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,18 +20,21 @@ MOST_S = 15.0  # after which no further sweep starts
 SLACK = 1.10  # a canary's time over its usual time from which on something was in the way
 OTHERS = 0.10  # share of the cores' time that other programs may use
 BETWEEN = 25  # probes from one canary to the next
+USED = ("user", "system", "nice", "irq", "softirq", "steal")  # of a core's time; the rest it was idle
 Took = float | dict[str, float]
 
 
 @dataclass
 class Sweep:
     """One pass over all probes. took: seconds by probe; canaries: seconds of each, as often as it ran; share: of its
-    core that the probing thread had; others: share of all usable cores' time that other programs used."""
+    core that the probing thread had; others: share of all usable cores' time that other programs used, or that a
+    virtual machine's host gave away (stolen: that alone)."""
 
     took: dict[Hashable, Took] = field(default_factory=dict)
     canaries: dict[str, list[float]] = field(default_factory=dict)
     share: float = 1.0
     others: float = 0.0
+    stolen: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -56,8 +59,10 @@ def swept(probes: Mapping[Hashable, Callable[[], Took]], canaries: Mapping[str, 
         made.append(_sweep(probes, canaries))
     disturbed = ""
     if len(good) < LEAST:
-        busiest = float(np.median([s.others for s in made]))
-        what = f"others used {busiest:.0%} of the machine" if busiest > OTHERS else "the machine changed its speed"
+        others, stolen = (float(np.median([getattr(s, n) for s in made])) for n in ("others", "stolen"))
+        what = f"others used {others:.0%} of the machine" if others > OTHERS else "the machine changed its speed"
+        if stolen > others / 2 > OTHERS / 2:
+            what = f"the host of this virtual machine gave {stolen:.0%} of it to others"
         disturbed = f"probed while {what}: {len(good)} of {len(made)} passes were undisturbed"
         good = made
     usual = np.min if disturbed else np.median  # whatever disturbs only ever adds time
@@ -92,7 +97,7 @@ def _sweep(probes: Mapping[Hashable, Callable[[], Took]], canaries: Mapping[str,
     for canary, run in canaries.items():
         out.canaries[canary].append(run())
     out.share = (time.thread_time() - cpu) / (time.perf_counter() - wall)
-    out.others = machine.share()
+    out.others, out.stolen = machine.share(), machine.share(("steal",), 0.0)
     return out
 
 
@@ -100,22 +105,23 @@ class Others:
     """How much of the cores that this process may use other programs use from here on."""
 
     def __init__(self):
-        self._began = time.perf_counter()
+        self._began, self._own = time.perf_counter(), time.process_time()
         self._cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-        self._busy, self._own = self._used(), time.process_time()
+        self._before = self._times()
 
-    def share(self) -> float:
-        """Of their time, 0 to 1."""
+    def share(self, kinds: Sequence[str] = USED, own: float | None = None) -> float:
+        """Of their time, 0 to 1: what was counted as any of `kinds`, less `own` (None: this process's time)."""
         wall = time.perf_counter() - self._began
-        theirs = (self._used() - self._busy) - (time.process_time() - self._own)
-        cores = len(self._cores or ()) or psutil.cpu_count() or 1
-        return min(max(theirs, 0.0) / (wall * cores), 1.0)
+        own = time.process_time() - self._own if own is None else own
+        now, cores = self._times(), len(self._before)
+        used = sum(getattr(t, n, 0.0) for t in now for n in kinds) - sum(
+            getattr(t, n, 0.0) for t in self._before for n in kinds
+        )
+        return min(max(used - own, 0.0) / (wall * cores), 1.0)
 
-    def _used(self) -> float:
-        """CPU seconds used there by anybody, time that the host gave to other machines included."""
+    def _times(self) -> list:
         every = psutil.cpu_times(percpu=True)
-        mine = every if self._cores is None or self._cores[-1] >= len(every) else [every[i] for i in self._cores]
-        return sum(getattr(t, n, 0.0) for t in mine for n in ("user", "system", "nice", "irq", "softirq", "steal"))
+        return every if self._cores is None or self._cores[-1] >= len(every) else [every[i] for i in self._cores]
 
 
 def _over(tries: list[Took], usual: Callable) -> Took:

@@ -15,9 +15,11 @@ from labkit.errors import BadInput
 from labkit.evidence import Evidence, Tier
 from labkit.evidence import measured as told
 from labkit.figures.show import png
+from labkit.measure import steps as costs_of
 from labkit.measure.foresight import Foreseen
 from labkit.measure.probe import probe as PROBE  # the fixture of these tests puts a fake in its place
 from labkit.measure.results import speedup
+from labkit.notebook import experiment
 from labkit.notebook.experiments import mtp
 from labkit.notebook.experiments.baseline import Baseline
 from labkit.notebook.experiments.fallback import Fallback
@@ -523,8 +525,9 @@ def test_every_prediction_of_a_setting_rests_on_one_c(parameters, monkeypatch):
     assert arrow.ax == 1.8 and arrow.ay == pytest.approx(a)
 
 
-def test_parts_stand_predicted_until_the_engines_timed_them(parameters):
+def test_parts_stand_predicted_until_the_engines_timed_them(parameters, monkeypatch):
     """05's last figure, from what was said before and from the record's times."""
+    monkeypatch.setattr(costs_of, "model_for", lambda params: None)
     e = make(Mtp, {**parameters, "engine": {"engine": "pocket"}}, **MTP)
     plain, drafting = e.arms()
     assert len(e.figures({}, None)) == len(mtp.TITLES) and not e.figures({}, None)[-1].data
@@ -545,5 +548,35 @@ def test_parts_stand_predicted_until_the_engines_timed_them(parameters):
     assert list(heads.y) == pytest.approx([110, 200, 110, 500])
 
 
-def seen_seconds(value):
-    return Evidence.from_dict({"value": value, "unit": "s", "tier": "derived", "source": "test"})
+def seen_seconds(value, unit="s"):
+    return Evidence.from_dict({"value": value, "unit": unit, "tier": "measured", "source": "test"})
+
+
+def test_every_context_is_predicted_by_itself_and_its_error_stands_beside_it(parameters, monkeypatch):
+    asked = []
+
+    def by_parts(arm, params, context):
+        asked.append((arm.name, params.prompt_tokens, context))
+        whole, c = seen_seconds(1e-3 + context * 1e-7), seen_seconds(2.0 + context / 1e4, "1")
+        kind = (c, c) if arm.config.speculative else (None, None)
+        return Foreseen(arm.name, arm.config.digest(), whole, None, False, "test", 0.0, whole, whole, *kind)
+
+    monkeypatch.setattr(experiment, "by_parts", by_parts)
+    e = make(LongContext, {**parameters, "workload": "synthetic", "max_context": 4096}, output_tokens=32)
+    arms = e.sweep()
+    said = e.foretell(arms)
+    assert list(said) == [a.name for a in arms] and {p for _, p, _ in asked} == {1024}
+    assert [c for _, _, c in asked] == [n + 16 for n in (1024, 2048, 4096) for _ in e.sides]
+    results = {a.name: result(a, 2e-3, accept=2.0 if a.config.speculative else None) for a in arms}
+    lines = {what: (value, remark) for what, value, remark in e.findings(results)}
+    assert "ms (-44." in lines["TPOT, plain at 1K"][1]  # 1.104 against 2 ms
+    c, remark = lines["c at 1K"]
+    assert f"by both roofs 2.10 ({2.104 / c.value - 1:+.1%})" in remark
+    tokens, costs = e.figures(results, None)[:2]
+    assert (
+        sum("both roofs" in (t.name or "") for t in costs.data)
+        == sum("both roofs" in (t.name or "") for t in tokens.data)
+        == 1
+    )
+    assert {what for what, *_ in e.predictions(results)} >= {"c by both roofs at 4K", "plain TPOT by both roofs at 1K"}
+    assert len(asked) == len(arms)  # said once

@@ -133,6 +133,11 @@ class LongContext(Experiment):
         """By name: one configuration is measured at several contexts."""
         return arm.name
 
+    def foresee(self, arm: Arm, context: int) -> Foreseen | None:
+        """Experts are counted on the shortest prompt: which are chosen hangs on the text, not on how much of it came
+        before."""
+        return super().foresee(replace(arm, params=arm.params.replace(prompt_tokens=LEAST)), context)
+
     def foreseen_lines(self, results: Mapping[str, Result]) -> list[Line]:
         return []  # `predictions` shows them
 
