@@ -1,5 +1,8 @@
 """Predictions by what an arm is expected to do, from bytes and from arms before it."""
 
+import json
+from types import SimpleNamespace
+
 import pytest
 
 from labkit.engines.config import Speculative
@@ -8,6 +11,7 @@ from labkit.measure import machine, steps
 from labkit.measure.foresight import Foreseen, foresee
 from labkit.measure.results import Arm, Result
 from labkit.params import Params
+from labkit.roofline.cost import Component
 
 PARAMS = Params.checked({"engine": "pocket", "workload": "repetitive", "count": 1})
 ARMS = {a.name: a for a in PARAMS.ladder()}
@@ -97,14 +101,16 @@ def test_it_is_kept_as_it_was_said(monkeypatch):
 class HandMade:
     """A cost model with known numbers: a step of 2 ms, 1.8 by bytes; a round of 4 ms, 3.2 by bytes."""
 
+    rates = SimpleNamespace(bandwidth=1e10, disturbed="")
+
     def plain(self, context):
-        return "plain"
+        return [Component("plain", 18e6, 0.0, 0.2e-3)]
 
     def round(self, context):
-        return "round"
+        return [Component("round", 32e6, 0.0, 0.8e-3)]
 
     def evidence(self, parts, bytes_alone=False):
-        ms = {"plain": (2.0, 1.8), "round": (4.0, 3.2)}[parts][bytes_alone]
+        ms = {"plain": (2.0, 1.8), "round": (4.0, 3.2)}[parts[0].name][bytes_alone]
         return measured(ms * 1e-3, "s", "hand-made")
 
 
@@ -127,3 +133,13 @@ def test_the_error_is_that_of_a_pass_whatever_was_accepted(monkeypatch):
 
 def test_a_floor_has_no_error(no_probes):
     assert said("baseline").error(result("baseline", 2e-3)) is None
+
+
+def test_parts_and_disturbances_are_kept_with_the_prediction(monkeypatch):
+    model = HandMade()
+    model.rates = SimpleNamespace(bandwidth=1e10, disturbed="probed while others used 60% of the machine")
+    monkeypatch.setattr(steps, "model_for", lambda params: model)
+    kept = Foreseen.from_dict(json.loads(json.dumps(said("mtp").as_dict())))
+    assert kept.parts == said("mtp").parts
+    assert [p["name"] for key in ("plain", "round") for p in kept.parts[key]] == ["plain", "round"]
+    assert "others used 60%" in kept.disturbed and kept.disturbed in kept.why

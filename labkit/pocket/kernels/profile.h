@@ -57,7 +57,8 @@ static inline double tick_s(const Stopwatch *w) {
 }
 static inline const Profile *read_off(Stopwatch *w) {
     const double each = w->tick_s > 0 ? w->tick_s : tick_s(w);
-    for (int i = 0; i < PHASES * PARTS; i++) w->sum.seconds[0][i] = w->ticks[0][i] * each;
+    for (int i = 0; i < PHASES; i++)
+        for (int j = 0; j < PARTS; j++) w->sum.seconds[i][j] = w->ticks[i][j] * each;
     return &w->sum;
 }
 // What came before belongs to the phase that ends here.
