@@ -15,7 +15,8 @@ from labkit.pocket.engine import Engine
 
 TOKENS = tuple(range(1, 10))  # of a pass: what a round of up to eight drafts verifies
 PASTS = (64, 1024)  # positions before a token, for what attention takes for each
-ROUNDS, COLD_ROUNDS = 16, 6  # of a piece in one probe
+COLD = (1, 2, 3, 4, 8)  # tokens with which a piece is probed that is in no cache
+ROUNDS, COLD_ROUNDS = 16, 4  # of a piece in one probe
 HOT_BYTES = 4 << 20  # that one probe of a kernel multiplies by: long enough for a clock
 MOST_GATHERED = 4  # tokens
 PAGE = 2 << 20  # a huge one
@@ -72,7 +73,7 @@ class Probes:
                 every["together", "", m] = partial(self.together, m)
                 if m <= MOST_GATHERED:
                     every["gathered", "", m] = partial(self.gathered, m)
-        return every | {("cold", piece, 1): partial(self.piece, piece, 1, PASTS[0], True) for piece in again}
+        return every | {("cold", p, m): partial(self.piece, p, m, PASTS[0], True) for p in again for m in COLD}
 
     def product(self, matrix: pieces.Matrix, m: int) -> float:
         """One product on operands that stay in a cache."""

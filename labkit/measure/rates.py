@@ -3,7 +3,7 @@ operands in a cache (the instructions' sustained rate), and every piece of a pas
 
 No probe runs a step. A piece's own work beside its products (norms, rounding, choices) is what it takes on cached
 operands less its products; what it adds when nothing of it is in a near cache, beyond its bytes at the sustained
-bandwidth, is probed with one token and counted for any number of them.
+bandwidth, is probed with some numbers of tokens: their activations and states come from far too.
 """
 
 import hashlib
@@ -29,8 +29,8 @@ class Rates:
 
     kernels: {kernel and shape: {tokens: one product}}; hot: {piece: {tokens: {part: one run on cached operands after
     PASTS[0] positions}}}; position: {tokens: attention's time for one more position of a layer}; gathered: {tokens: one
-    expert's products where a token's experts are read from memory, chosen at random}; cold: {piece: {part: one run with
-    one token, nothing in a near cache}}. bytes_: Engine.part_bytes(). variant to threads: of the engine.
+    expert's products where a token's experts are read from memory, chosen at random}; cold: {piece: {tokens: {part: one
+    run with nothing in a near cache}}}. bytes_: Engine.part_bytes(). variant to threads: of the engine.
     cpu_share: of the core that the probes had. disturbed: why the values hold other programs' work too, "" if they do
     not.
     """
@@ -41,7 +41,7 @@ class Rates:
     position: dict[int, float]
     gathered: dict[int, float]
     together: dict[int, float]
-    cold: dict[str, dict[str, float]]
+    cold: dict[str, dict[int, dict[str, float]]]
     bytes_: dict[str, dict[str, float]]
     variant: str
     dense: str
@@ -55,7 +55,7 @@ class Rates:
     @classmethod
     def from_dict(cls, d: dict) -> "Rates":
         """The inverse of dataclasses.asdict, also after JSON, which makes words of numbers."""
-        by_name = {n: {k: _numbered(by) for k, by in d[n].items()} for n in ("kernels", "hot")}
+        by_name = {n: {k: _numbered(by) for k, by in d[n].items()} for n in ("kernels", "hot", "cold")}
         return cls(**{**d, **by_name, **{n: _numbered(d[n]) for n in ("position", "gathered", "together")}})
 
     def operations_s(self) -> dict[str, dict[int, float]]:
@@ -148,12 +148,10 @@ def probed(engine: Engine, alike: Rates | None = None) -> Rates:
     hot, cold, kernels = (dict(x) for x in ((alike.hot, alike.cold, known) if alike else ({}, {}, {})))
     gathered, together = (dict(x) for x in ((alike.gathered, alike.together) if alike and same_experts else ({}, {})))
     for (what, name, m), s in found.took.items():
-        if what == "cold":
-            cold[name] = s
-        elif what in ("gathered", "together"):
+        if what in ("gathered", "together"):
             (gathered if what == "gathered" else together)[m] = s
         elif what != "far":
-            mine = {"kernel": kernels, "hot": hot}[what]
+            mine = {"kernel": kernels, "hot": hot, "cold": cold}[what]
             mine[name] = {**mine.get(name, {}), m: s}
     far = {m: s["mla_attention"] for (what, _, m), s in found.took.items() if what == "far"}
     position = {m: (s - hot["mla"][m]["mla_attention"]) / (PASTS[1] - PASTS[0]) for m, s in far.items()}

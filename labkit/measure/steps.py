@@ -125,12 +125,9 @@ class Model:
             out[name] = replace(out[name], bytes_read=out[name].bytes_read + more)
         out["router"] = replace(router, bytes_read=0.0)
         for name in ("kda_input", "kda_state"):
-            waited = max(self.rates.cold["kda"][name] - self._alone("kda", name, []), 0.0) * layers["kda"]
             to, mine = out["kda_projections"], out[name]
-            out["kda_projections"] = replace(
-                to, bytes_read=to.bytes_read + mine.bytes_read, fixed_s=to.fixed_s + waited
-            )
-            out[name] = replace(mine, bytes_read=0.0, fixed_s=mine.fixed_s - waited)
+            out["kda_projections"] = replace(to, bytes_read=to.bytes_read + mine.bytes_read)
+            out[name] = replace(mine, bytes_read=0.0)
 
     @property
     def _state(self) -> int:
@@ -139,8 +136,8 @@ class Model:
 
     def _part(self, piece: str, part: str, matrices, tokens: int, context: int, count: int, draft: bool) -> Component:
         """One part of all `count` runs of a piece."""
-        c, hot, cold = self.config, self._hot(piece, tokens)[part], self.rates.cold[piece].get(part, 0.0)
-        start = cold - self._alone(piece, part, matrices)
+        c, hot = self.config, self._hot(piece, tokens)[part]
+        start = self._cold(piece, part, tokens) - self._alone(piece, part, matrices, tokens, draft)
         if part == "experts":
             up, down = matrices
             n, pairs = self.experts[tokens], tokens * c.num_experts_per_tok
@@ -180,11 +177,18 @@ class Model:
         """Attention's arithmetic on one more position of a layer."""
         return max(self._further(self.rates.position, tokens), 0.0)
 
-    def _alone(self, piece: str, part: str, matrices) -> float:
-        """What one run of a piece with one token takes under both roofs alone, to be held against the cold probe."""
-        hot, bandwidth = self.rates.hot[piece][1][part], self.rates.bandwidth
-        kernel = sum(m.count * self._kernel(m, 1) for m in matrices)
-        kernel = self._position(1) * PASTS[0] if part == "mla_attention" else kernel
+    def _cold(self, piece: str, part: str, tokens: int) -> float:
+        """One run of a piece's part with nothing in a near cache."""
+        by = {m: parts.get(part, 0.0) for m, parts in self.rates.cold[piece].items()}
+        if tokens > max(by):
+            return self._further(by, tokens)
+        return float(np.interp(tokens, list(by), list(by.values())))
+
+    def _alone(self, piece: str, part: str, matrices, tokens: int, draft: bool) -> float:
+        """What one run of a piece takes under both roofs alone, to be held against the cold probe."""
+        hot, ahead = self._hot(piece, tokens)[part], tokens > READ_AHEAD and not draft
+        kernel, _ = self._products(matrices, tokens)
+        kernel = self._position(tokens) * PASTS[0] if part == "mla_attention" else kernel
         if part == "head":
             read = self.rates.bytes_["step"]["head"] * pieces.HEAD_PIECE_ROWS / self.config.vocab_size
         elif part == "experts":
@@ -193,10 +197,17 @@ class Model:
             read = PASTS[0] * self.rates.bytes_["one"]["position"]
         elif matrices:
             read = sum(m.count * m.bytes for m in matrices)
+            if ahead and piece in ("kda", "mla"):
+                read += self._own("moe", "router")
+                read += self._own(piece, "kda_input") + self._own(piece, "kda_state") if piece == "kda" else 0
         else:
-            read = self.rates.bytes_["step"].get(part, 0.0) / max(pieces.layers(self.config, False)[piece], 1)
-            read += self._state if part == "kda_state" else 0
-        return max(read / bandwidth, kernel) + hot - kernel
+            read = 0.0 if ahead and piece == "kda" else self._own(piece, part)
+        return max(read / self.rates.bandwidth, kernel) + hot - kernel
+
+    def _own(self, piece: str, part: str) -> float:
+        """Bytes of a part without matrices, in one run."""
+        read = self.rates.bytes_["step"].get(part, 0.0) / max(pieces.layers(self.config, False)[piece], 1)
+        return read + (self._state if part == "kda_state" else 0)
 
 
 def counted(engine: Engine, prompt: Sequence[int], tokens: int = COUNTED) -> dict[int, float]:
