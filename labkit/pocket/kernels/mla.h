@@ -101,7 +101,7 @@ static void attend(Engine *e, Room *room, const uint16_t *cache, int id) {
         for (int h = 0; h < HEADS; h++) room->attn_max[t][h] = -1e30f, room->attn_mass[t][h] = 0;
         memset(room->attn_sum[t], 0, sizeof room->attn_sum[t]);
     }
-    if (id == 0) e->watch.sum.positions[e->watch.phase] += pass->past + deepest;
+    if (id == 0 && e->watch.on) e->watch.sum.positions[e->watch.phase] += pass->past + deepest;
     for (int start = 0; start < pass->past + deepest; start += BLOCK_KEYS)
         for (int t = id; t < pass->m; t += e->set.threads) {
             const uint16_t *key[BLOCK_KEYS];

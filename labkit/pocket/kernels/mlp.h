@@ -138,7 +138,7 @@ static void moe(Engine *e, int layer, int id) {
     if (e->recording && id == 0) record(e, layer, share);
     for (int i = 0; i < EXPERTS; i++)
         if (share[i].tokens) list[n++] = i;
-    if (id == 0) e->watch.sum.experts[e->watch.phase] += n;
+    if (id == 0 && e->watch.on) e->watch.sum.experts[e->watch.phase] += n;
     lap(&e->watch, id, PART_ROUTER);
     for (int t = 0; t < m; t++) quantise_fp4(room->h[t], room->xq[t], room->xs[t], room->xb[t], HIDDEN);
     // First halves: gate and up, this thread's rows of every expert in use
