@@ -95,10 +95,12 @@ class Model(BaseModel):
         try:
             return cls.model_validate(value)
         except ValidationError as e:
-            raise bad_input(e, cls.model_json_schema(by_alias=True), field) from None
+            raise bad_input(e, _schema(cls), field) from None
 
 
-_adapter = cache(TypeAdapter)  # making one takes a hundred times as long as asking it
+# Once for each type: making them takes a hundred times as long as using them, and a sweep's plan has many refusals.
+_schema = cache(lambda model: model.model_json_schema(by_alias=True))
+_adapter = cache(TypeAdapter)
 
 
 def check(kind: Any, field: str, value: object) -> Any:
