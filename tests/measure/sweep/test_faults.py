@@ -121,7 +121,7 @@ def test_a_full_disk_costs_nothing_finished_and_with_room_again_it_goes_on(tmp_p
 @pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("prlimit"), reason="needs prlimit (util-linux)")
 def test_an_engine_that_gets_no_memory_is_a_row_with_its_reason(tmp_path, sweep):
-    poor = {"fp8_lm_head": True, "command_prefix": ["prlimit", f"--as={300 << 20}"]}
+    poor = {"fp8_lm_head": True, "python": sys.executable, "command_prefix": ["prlimit", f"--as={300 << 20}"]}
     folder = begun(tmp_path / "s", {"list": [poor, {"moe_runner_backend": "jit"}]})
     assert whole(sweep, "--resume", folder)[0] == 0
     failed, measured = read_sweep(folder).rows
@@ -147,7 +147,7 @@ def test_an_engine_that_hangs_or_dies_is_a_row_and_the_others_are_measured(tmp_p
         "list": [{"moe_runner_backend": "jit"}, {"fp8_lm_head": True}],
         "baseline": {"moe_runner_backend": "generic"},
     }
-    folder = begun(tmp_path / "s", grid, timeout_s=1, repeats=200, output_tokens=64)
+    folder = begun(tmp_path / "s", grid, timeout_s=1, repeats=12, output_tokens=64)
     lab = sweep("--resume", folder)
 
     def rows():
@@ -163,6 +163,6 @@ def test_an_engine_that_hangs_or_dies_is_a_row_and_the_others_are_measured(tmp_p
     assert lab.returncode == 0 and "Traceback" not in err, err[-2000:]
     bad, good = read_sweep(folder).rows
     assert (bad["status"], good["status"]) == ("failed", "measured"), bad
-    assert ("silent" if how == signal.SIGSTOP else "SIGKILL") in bad["reason"], bad["reason"]
+    assert ("silent" if how == signal.SIGSTOP else "signal 9") in bad["reason"], bad["reason"]
     assert (folder / "blocks" / "r0-000" / "requests.jsonl").read_bytes().startswith(before)
     assert psutil.wait_procs([engine], timeout=60)[1] == []
