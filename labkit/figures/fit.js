@@ -25,6 +25,8 @@ function labkitFit(figure, width) {
     if (axis.title && axis.title.text) axis.title.text = broken(axis.title.text, room, 13);
     if (name[0] === "x" && axis.dtick === "D2" && width < 500) axis.dtick = 1;  // whole decades
   }
+  // What only a wide figure has room for; on a phone it would lie over its neighbour.
+  if (layout.annotations && width < 500) layout.annotations = layout.annotations.filter(n => n.name !== "wide");
   for (const note of layout.annotations || []) if (note.text) note.text = broken(note.text, 0.4 * width, 13);
   for (const trace of data) if (trace.name) trace.name = broken(trace.name, width - 90, 13);
   return {data, layout};

@@ -26,7 +26,7 @@ WHOLE = {"treemap", "heatmap", "parcoords"}
 _one = threading.Lock()  # matplotlib's font cache is shared by all of its figures
 
 
-def png(figure: go.Figure, *, width: int, height: int, scale: float = 1.0) -> bytes:
+def png(figure: go.Figure, *, width: int, height: int, scale: float = 1.0, colours: int = 256) -> bytes:
     """The figure on white as PNG bytes, `scale` picture pixels for each of width x height. Raises CannotDraw."""
     import matplotlib
 
@@ -35,7 +35,7 @@ def png(figure: go.Figure, *, width: int, height: int, scale: float = 1.0) -> by
     defaults = {k: v for k, v in matplotlib.rcParamsDefault.items() if k not in ("backend", "interactive")}
     with _one, warnings.catch_warnings(), matplotlib.rc_context(defaults):
         warnings.simplefilter("ignore")  # a letter that no font has, a plot squeezed by its legend: seen in the picture
-        return _Page(for_paper(figure).to_plotly_json(), width, height).png(scale)
+        return _Page(for_paper(figure).to_plotly_json(), width, height).png(scale, colours)
 
 
 class _Page:
@@ -57,7 +57,7 @@ class _Page:
         self.canvas = FigureCanvasAgg(self.page)
         self.axes = self.page.add_subplot(facecolor="white")
 
-    def png(self, scale: float) -> bytes:
+    def png(self, scale: float, colours: int) -> bytes:
         from PIL import Image
 
         ink = self.layout["font"]["color"]
@@ -82,8 +82,8 @@ class _Page:
         self.canvas.draw()
         whole_colours = Image.fromarray(np.asarray(self.canvas.buffer_rgba())).convert("RGB")
         out = io.BytesIO()
-        # 256 colours of its own: half the bytes, and no difference that an eye finds.
-        whole_colours.quantize(256, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
+        # Colours of its own, 256 of them: half the bytes, and no difference that an eye finds.
+        whole_colours.quantize(colours, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
         return out.getvalue()
 
     def _alone(self, trace: dict) -> None:

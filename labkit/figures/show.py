@@ -13,13 +13,15 @@ from labkit.figures.theme import THEME_CSS, alt_of
 PLOTLY_MIME = "application/vnd.plotly.v1+json"
 WIDTH = 900  # CSS pixels, and no more: JupyterLab shows the picture until plotly is there, and cuts what is wider
 SCALE = 1.5  # picture pixels in one of them: sharp on the screens of today, and still some 50 KB
+MOST_BYTES = 60_000  # of a picture that is committed beside its numbers; a larger one is drawn coarser
+COARSER = {"scale": 1.0, "colours": 64}
 
 
-def png(figure: go.Figure, *, width: int = WIDTH, scale: float = SCALE) -> bytes:
+def png(figure: go.Figure, *, width: int = WIDTH, scale: float = SCALE, colours: int = 256) -> bytes:
     """The figure on white as PNG bytes, made without a browser. Raises CannotDraw (labkit.figures.traces)."""
     from labkit.figures import picture
 
-    return picture.png(figure, width=width, height=figure.layout.height or 400, scale=scale)
+    return picture.png(figure, width=width, height=figure.layout.height or 400, scale=scale, colours=colours)
 
 
 def bundle(figure: go.Figure, *, picture: bool | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -35,7 +37,9 @@ def bundle(figure: go.Figure, *, picture: bool | None = None) -> tuple[dict[str,
         picture = os.environ.get("LABKIT_STATIC", "1") != "0"
     if picture:
         try:
-            made = png(figure)
+            made, scale = png(figure), SCALE
+            if len(made) > MOST_BYTES:  # many crossing lines
+                made, scale = png(figure, **COARSER), COARSER["scale"]
         except Exception as e:
             why = str(e) if isinstance(e, LabError) else f"{type(e).__name__}: {e}"
             data["text/plain"] += (
@@ -44,7 +48,7 @@ def bundle(figure: go.Figure, *, picture: bool | None = None) -> tuple[dict[str,
             )
         else:
             data["image/png"] = base64.b64encode(made).decode()
-            high = int.from_bytes(made[20:24], "big") / SCALE  # a long legend makes it higher than the live figure
+            high = int.from_bytes(made[20:24], "big") / scale  # a long legend makes it higher than the live figure
             metadata["image/png"] = {"alt": alt, "width": WIDTH, "height": round(high)}
     return data, metadata
 

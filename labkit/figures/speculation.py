@@ -61,7 +61,8 @@ def ac_plane(
         )
         # Beside a line that ends at the top, above one that ends at the side: over the top stands the title.
         place = dict(yanchor="top", xshift=-10 - 32 / s) if x < right else dict(yanchor="bottom")
-        figure.add_annotation(x=x, y=s * x, text=f"S = {s:g}", showarrow=False, xanchor="right", **place)
+        name = None if s == 1 else "wide"
+        figure.add_annotation(x=x, y=s * x, text=f"S = {s:g}", name=name, showarrow=False, xanchor="right", **place)
     for index, (name, a, c) in enumerate(points):
         look = series(index + 1)  # the first look belongs to plain decoding
         figure.add_scatter(

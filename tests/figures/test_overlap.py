@@ -111,7 +111,7 @@ def test_nothing_meets_in_the_figures_of_runs(tab):
 
 def test_nothing_meets_in_the_figures_of_many_settings(tab):
     rows = [
-        dict(name=f"mtp {n}/1/{n + 1}", load=load, steps=n, topk=1, verified=n + 1, a=a, c=c, S=a / c)
+        dict(name=f"mtp {n}/1/{n + 1}", load=load, steps=n, topk=1, verified=n + 1, context=256, a=a, c=c, S=a / c)
         for load, far in (("repetitive", 1.0), ("word-problems", 0.8))
         for n, a, c in ((1, 1.9 * far, 1.4), (2, 2.8 * far, 1.75), (3, 3.6 * far, 2.1), (5, 5.0 * far, 2.9))
     ]

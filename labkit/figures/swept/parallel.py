@@ -50,7 +50,7 @@ def coordinates(rows: Sequence[Row], *, title: str = "All configurations, axis b
         figure.add_shape(type="line", x0=x, x1=x, y0=0, y1=1, line=dict(color=INK, width=1), layer="below")
         for y, text in ticks:
             figure.add_annotation(
-                x=x, y=y, text=text, showarrow=False, xanchor="left", xshift=5, yshift=7, font_size=11
+                x=x, y=y, text=text, name="wide", showarrow=False, xanchor="left", xshift=5, yshift=7, font_size=11
             )
     figure.update_xaxes(
         tickvals=list(range(len(axes))), ticktext=[w for w, *_ in axes], range=[-0.2, len(axes) - 0.35], showgrid=False
