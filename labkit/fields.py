@@ -15,6 +15,7 @@ from pydantic_core import PydanticCustomError
 from labkit.errors import BadInput
 
 # Names whose values must never be written down. A name such as SGLANG_SIMULATE_ACC_TOKEN_MODE is not one of them.
+NOT_SHOWN = "(not shown)"  # instead of a value that may be a secret
 SECRET_NAME = re.compile(r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
 
 
@@ -122,7 +123,7 @@ def bad_input(error: ValidationError, schema: dict, field: str) -> BadInput:
     where = (*first["loc"], *context.get("at", ()))
     value = context["value"] if "value" in context else None if first["type"] == "missing" else first["input"]
     if value is not None and any(SECRET_NAME.search(str(part)) for part in where):
-        value = "(not shown)"
+        value = NOT_SHOWN
     inside = where[:-1] if first["type"] == "extra_forbidden" else where
     accepted = context.get("accepted") or _accepted(_below(schema, inside), schema, first["type"] == "extra_forbidden")
     path = field

@@ -9,7 +9,20 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, Va
 
 from labkit.engines.adapter import ENGINES, adapter, flags, options
 from labkit.engines.speculative import Argument, Speculative
-from labkit.fields import SECRET_NAME, Flag, Model, Text, bad_input, check, list_of, one_of, real, refuse, whole
+from labkit.fields import (
+    NOT_SHOWN,
+    SECRET_NAME,
+    Flag,
+    Model,
+    Text,
+    bad_input,
+    check,
+    list_of,
+    one_of,
+    real,
+    refuse,
+    whole,
+)
 
 # How the lab starts and reaches a server; every engine that it starts takes these.
 STARTING = ("host", "port", "url", "api_key_env", "python", "extra_args", "env", "command_prefix")
@@ -20,7 +33,7 @@ _NOT_MEASURED = ("host", "port", "api_key_env", "command_prefix")
 
 def _url(value: str) -> str:
     if not re.fullmatch(r"https?://[^\s/@?#]+(/[\w.~-]+)*/?", value):
-        shown = {"value": "(not shown)"} if "@" in value else {}  # a password may stand before it
+        shown = {"value": NOT_SHOWN} if "@" in value else {}  # a password may stand before it
         raise refuse("http://HOST:PORT or https://HOST[:PORT], without user, password or query", **shown)
     return value.rstrip("/").removesuffix("/v1")  # a base address for OpenAI's clients ends so
 
@@ -34,15 +47,17 @@ def _env(value: object) -> object:
             raise refuse("a variable name of letters, digits and underscores", at=at, value=item)
         if SECRET_NAME.search(name):
             # The value is recorded with every run: a secret belongs in the shell, which the engine inherits.
-            raise refuse("no secrets here; export it in the shell instead", at=at, value="(not shown)")
+            raise refuse("no secrets here; export it in the shell instead", at=at, value=NOT_SHOWN)
         if isinstance(item, bool) or not isinstance(item, (str, int, float)):
             raise refuse("a string or a number", at=at, value=item)
+        if "\0" in str(item):  # no process can be given it
+            raise refuse("text without a zero byte", at=at, value=item)
     return {str(name): str(value[name]) for name in sorted(value)}
 
 
 def _key_name(value: object) -> object:
     if not isinstance(value, str) or not re.fullmatch(r"[A-Z_][A-Z0-9_]*", value):
-        raise refuse("the NAME of an environment variable in capitals, never the key itself", value="(not shown)")
+        raise refuse("the NAME of an environment variable in capitals, never the key itself", value=NOT_SHOWN)
     return value
 
 

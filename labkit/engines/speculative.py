@@ -4,14 +4,16 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, model_validator
 
-from labkit.fields import Model, Text, refuse, whole
+from labkit.fields import NOT_SHOWN, SECRET_NAME, Model, Text, refuse, whole
 
 
 def _argument(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)) or "\0" in str(value) or str(value) == "":
         raise refuse("a command-line argument (string or number)")
-    if str(value).split("=")[0] in ("--api-key", "--admin-api-key"):
-        raise refuse("no keys on the command line; name the variable in api_key_env", value="(not shown)")
+    flag = str(value).partition("=")[0]
+    if flag.startswith("-") and SECRET_NAME.search(flag):  # its value would be recorded
+        wanted = "no keys on the command line; name the variable in api_key_env, or export it in the shell"
+        raise refuse(wanted, value=NOT_SHOWN)
     return str(value)
 
 

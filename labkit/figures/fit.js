@@ -27,7 +27,24 @@ function labkitFit(figure, width) {
   }
   // What only a wide figure has room for; on a phone it would lie over its neighbour.
   if (layout.annotations && width < 500) layout.annotations = layout.annotations.filter(n => n.name !== "wide");
-  for (const note of layout.annotations || []) if (note.text) note.text = broken(note.text, 0.4 * width, 13);
-  for (const trace of data) if (trace.name) trace.name = broken(trace.name, width - 90, 13);
+  const raise = pixels => {
+    layout.margin = {...layout.margin, t: ((layout.margin || {}).t || 56) + pixels};
+    layout.height = (layout.height || 400) + pixels;
+  };
+  for (const note of layout.annotations || []) if (note.text) {
+    // Lines above the plot have its whole width, and push it down where they become more.
+    const above = note.yref === "paper" && note.y >= 1 && note.yanchor === "bottom" && note.xanchor === "left";
+    const size = (note.font || {}).size || 13;
+    const text = above ? broken(note.text, width - 90, size) : broken(note.text, 0.4 * width, 13);
+    if (above) raise(1.4 * size * (rows(text) - rows(note.text)));
+    note.text = text;
+  }
+  for (const trace of data) {
+    if (trace.name) trace.name = broken(trace.name, width - 90, 13);
+    if (width >= 500) continue;
+    // On a phone the names of points lie on each other: they stay in the hover text. Names of upright axes are turned.
+    if (/text/.test(trace.mode || "")) trace.mode = trace.mode.replace(/\+?text/, "") || "markers";
+    if (trace.type === "parcoords") { trace.labelangle = -90; raise(40); }
+  }
   return {data, layout};
 }

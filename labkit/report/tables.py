@@ -5,7 +5,7 @@ import json
 import re
 
 from labkit.engines.secrets import hide, hide_text
-from labkit.fields import SECRET_NAME
+from labkit.fields import NOT_SHOWN, SECRET_NAME
 
 _LINK = re.compile(r'<a\b([^>]*?)\shref="([^"]*)"([^>]*)>(.*?)</a>', re.S)
 _HARMFUL = "#harmful-link"  # what the Markdown reader makes of an address that it refuses
@@ -34,7 +34,7 @@ def flat(values: dict, prefix: str = "") -> list[tuple[str, str]]:
     for name, value in values.items():
         path = f"{prefix}{name}"
         if SECRET_NAME.search(str(name)):
-            rows.append((path, "(not shown)"))
+            rows.append((path, NOT_SHOWN))
         elif isinstance(value, dict) and value:
             rows += flat(value, path + ".")
         else:

@@ -80,6 +80,8 @@ def test_bad_fields_are_named(given_, field):
         {"api_key_env": "sk-planted"},
         {"extra_args": ["--api-key=sk-planted"]},
         {"extra_args": ["--admin-api-key", "sk-planted"]},
+        {"extra_args": ["--hf-token", "sk-planted"]},
+        {"url": "http://user:sk-planted@127.0.0.1:1", "engine": "attach"},
         {"api_key": "sk-planted"},
         {"env": {"MY_SECRET": ["sk-planted"]}},
     ],
@@ -93,6 +95,11 @@ def test_secrets_are_refused_without_being_shown(given_):
 def test_names_that_only_look_secret_are_taken():
     got = EngineConfig.from_dict({"env": {"SGLANG_SIMULATE_ACC_TOKEN_MODE": "real-draft-token", "N": 2}})
     assert got.env == {"N": "2", "SGLANG_SIMULATE_ACC_TOKEN_MODE": "real-draft-token"}
+
+
+def test_a_zero_byte_reaches_no_process():
+    with pytest.raises(BadInput, match="zero byte"):
+        EngineConfig.from_dict({"env": {"A": "x\0y"}})
 
 
 def test_yaml_and_command_line_types():

@@ -12,7 +12,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from labkit.engines.config import EngineConfig
 from labkit.engines.speculative import Speculative
 from labkit.errors import BadInput
-from labkit.fields import check
+from labkit.fields import NOT_SHOWN, check
 from labkit.measure.results import Arm
 from labkit.params import COMMON, NOTEBOOKS, SWEEP, Params, Sampling, Sweep, common
 
@@ -81,6 +81,8 @@ def read(document: dict) -> Plan:
         try:
             arm, machine = _arm(name, fields, params, sweep)
         except BadInput as e:
+            if e.value == NOT_SHOWN:  # a secret, and the whole document is kept with the sweep
+                raise
             first = first or e
             points.append(Point(name, fields, None, str(fields.get(MACHINE, THIS)), str(e)))
             continue

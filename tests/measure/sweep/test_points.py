@@ -88,6 +88,11 @@ def test_the_baseline_among_the_configurations_is_a_control_and_doubles_are_meas
         ("sweep: {list: [{threads: 2}], machines: {far: {model: x}}}", "sweep.machines.far.model"),
         ("sweep: {list: [{kv_cache_dtype: fp8_e4m3}]}", "engine.kv_cache_dtype"),
         ("{sweep: {list: [{threads: 2}]}, common: {arms: [{name: a}]}}", "common.arms"),
+        ("sweep: {list: [{threads: 1}, {extra_args: [--hf-token, sk-hidden]}]}", "sweep.list[1].extra_args[0]"),
+        (
+            "sweep: {list: [{threads: 1}, {machine: far}], machines: {far: {url: 'http://u:sk-hidden@h:1'}}}",
+            "engine.url",
+        ),
         ("{sweep: {grid: {seed: [1, 2], count: [1, 2]}, list: [], block: 0}}", "sweep.block"),
     ],
 )
