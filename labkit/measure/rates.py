@@ -20,7 +20,7 @@ from labkit.pocket.options import Options
 
 ANOTHER = 0.05  # of memory's speed: what was probed at another counts no longer
 FRESH_S = 3600.0
-DISTURBED_S, LENT_S = 600.0, 60.0  # what was probed on a busy machine serves its own process, and others for one look
+DISTURBED_S = 300.0  # what was probed on a busy machine serves one walk or one panel, and is then asked again
 
 
 @dataclass(frozen=True)
@@ -107,13 +107,13 @@ def _kept(options: Options) -> Rates | None:
     """What was probed before and still counts."""
     try:
         kept = Rates.from_dict(cached(_place(options)))
-        return kept if _counts(kept, LENT_S) else None
+        return kept if _counts(kept) else None
     except (TypeError, KeyError, ValueError, AttributeError):  # nothing, or of another version of the lab
         return None
 
 
-def _counts(rates: Rates, disturbed_s: float = DISTURBED_S) -> bool:
-    return time.time() - rates.measured_unix < (disturbed_s if rates.disturbed else FRESH_S)
+def _counts(rates: Rates) -> bool:
+    return time.time() - rates.measured_unix < (DISTURBED_S if rates.disturbed else FRESH_S)
 
 
 def _probe(options: Options) -> Rates:

@@ -15,8 +15,8 @@ import psutil
 
 from labkit.measure.probe import CLEAN
 
-WANTED, LEAST = 9, 5  # quiet sweeps wanted; to go by when time is up
-MOST_S = 15.0  # after which no further sweep starts
+WANTED, LEAST = 5, 3  # quiet sweeps wanted; to go by when time is up
+MOST_S = 6.0  # after which no further sweep starts
 SLACK = 1.10  # a canary's time over its usual time from which on something was in the way
 OTHERS = 0.10  # share of the cores' time that other programs may use
 BETWEEN = 25  # probes from one canary to the next
