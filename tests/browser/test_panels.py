@@ -372,8 +372,15 @@ def explore(page, settings):
     choose(page, *last)
     page.tab.locator("button.jupyter-button").filter(has_text=re.compile(r"^\s*Run\s*$")).first.click()
     writing = page.tab.locator(".labkit-writing")
-    page.until(lambda: writing.count() and writing.first.inner_text(), timeout_s=120, note="the text as it is written")
-    assert writing.first.bounding_box()["height"] < 80  # whatever its length
+    page.until(
+        lambda: (
+            writing.count()
+            and writing.first.inner_text()
+            and (writing.first.bounding_box() or {}).get("height", 99) < 80
+        ),
+        timeout_s=120,
+        note="the text as it is written, in few lines whatever its length",
+    )
     ends = ("done in", "failed")
     page.until(lambda: any(n.startswith(ends) for n in page.notes()), timeout_s=900, note="the run")
     assert not writing.count()

@@ -46,5 +46,5 @@ def test_a_record_that_lacks_an_arm_or_another_load_is_refused(parameters, tmp_p
 
 
 def test_at_a_front_end_panels_measure(parameters, tmp_path):
-    with pytest.raises(BadInput, match="^record: .*at a front end"):
+    with pytest.raises(BadInput, match="^record: .*JupyterLab"):
         panel(parameters, str(tmp_path), live=True)

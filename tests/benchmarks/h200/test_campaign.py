@@ -124,7 +124,7 @@ stops:
         (2, 1),
         (3, 1),
     ]
-    assert all(r["session"] and r["decode_tokens"] == 23 for r in arms["mtp"].used)
+    assert all(r["session"] and r["decode_tokens"] + r["first_tokens"] == 24 for r in arms["mtp"].used)
     described = {a["name"]: a for a in record.runs["short"].meta["arms"]}
     assert [s["start"] for s in described["kernels"]["starts"]] == [0, 1]
     # What the runner records of any arm: which options are in effect, and under which load.
