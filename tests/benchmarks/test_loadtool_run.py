@@ -2,11 +2,11 @@
 
 import json
 import sys
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from served import served
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from benchmarks import loadtool
@@ -54,12 +54,8 @@ class Generates(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(until_read):
-    with ThreadingHTTPServer(("127.0.0.1", 0), Generates) as running:
-        running.until_read = until_read
-        running.asked = []
-        threading.Thread(target=running.serve_forever, daemon=True).start()
+    with served(Generates, until_read=until_read, asked=[]) as running:
         yield running
-        running.shutdown()
 
 
 @pytest.fixture

@@ -2,11 +2,11 @@ import io
 import json
 import os
 import sys
-import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from served import served
 
 from benchmarks import servers
 from labkit.errors import LabError
@@ -82,11 +82,8 @@ class Recorded(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def recorded(until_read):
-    with HTTPServer(("127.0.0.1", 0), Recorded) as server:
-        server.until_read = until_read
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    with served(Recorded, kind=HTTPServer, until_read=until_read) as server:
         yield server
-        server.shutdown()
 
 
 def test_llama_tpot_asks_for_plain_greedy_decoding(recorded):

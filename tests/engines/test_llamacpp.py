@@ -236,8 +236,9 @@ def test_an_unknown_server_with_openais_routes(start, capsys, tmp_path):
 def only_v1(backend: str):
     """A gateway that passes on /v1 alone, and takes what names the engine out of /v1/models. -> its address"""
     import http.client
-    import threading
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+    from http.server import BaseHTTPRequestHandler
+
+    from served import served
 
     class Gateway(BaseHTTPRequestHandler):
         def do_GET(self, body=None):
@@ -265,13 +266,8 @@ def only_v1(backend: str):
         def log_message(self, *_):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Gateway)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(Gateway) as server:
+        yield server.url
 
 
 @real

@@ -1,11 +1,11 @@
 """Who answers at an address: small servers that have the documents of each kind, and some that lie or are nobody."""
 
 import json
-import threading
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from served import served
 
 from labkit.cli import main as labkit
 from labkit.engines import survey
@@ -33,13 +33,8 @@ def serving(documents: dict):
         def log_message(self, *_):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(Handler) as server:
+        yield server.url
 
 
 def models(owner: str, *ids: str, **more) -> dict:
@@ -181,11 +176,8 @@ def redirecting():
         def log_message(self, *_):
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    server.server_close()
+    with served(Handler) as server:
+        yield server.url
 
 
 def test_a_server_that_cannot_be_measured_says_what_was_found_and_what_is_needed(capsys):

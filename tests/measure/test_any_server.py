@@ -5,9 +5,10 @@ import json
 import threading
 import time
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import pytest
+from served import served
 
 from labkit.cli import main as labkit
 from labkit.engines import survey
@@ -97,13 +98,8 @@ class Server(BaseHTTPRequestHandler):
 @contextmanager
 def serving(kind: str):
     handler = type("Handler", (Server,), {"kind": kind, "asked": [], "drafts": 0})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", handler
-    finally:
-        server.shutdown()
-        server.server_close()
+    with served(handler) as server:
+        yield server.url, handler
 
 
 def bench(url, tmp_path, capsys, *flags):

@@ -2,12 +2,12 @@
 
 import json
 import struct
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 
 import gguf_file
 import pytest
 import shapes
+from served import served
 
 from labkit import catalog
 from labkit.errors import BadInput
@@ -145,12 +145,8 @@ class _Ranges(BaseHTTPRequestHandler):
 def address(folder, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     monkeypatch.setattr(_Ranges, "asked", [])
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Ranges)
-    server.folder = folder
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with served(_Ranges, folder=folder) as server:
+        yield server.url
 
 
 def test_an_address_is_asked_for_headers_alone(address, folder):
