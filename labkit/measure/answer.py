@@ -62,6 +62,7 @@ class RequestResult:
     histogram      correct drafts per verify step: entry i counts the steps that accepted i drafts
     accept_length  output tokens per verify step, bonus token included; None without speculation
     unread         names of speculative fields that this client does not know; garbled: fields with values of no use
+    put_off_s      between the first asking and the one that was answered, where the server said to ask later
     stood_still_s  of the request's time in which this process did not run: stopped, or the machine was asleep
     """
 
@@ -91,6 +92,7 @@ class RequestResult:
     garbled: list[str] = field(default_factory=list)
     meta: dict = field(default_factory=dict)
     stood_still_s: float = 0.0
+    put_off_s: float = 0.0
 
 
 class Answer:

@@ -10,6 +10,7 @@ from labkit.errors import BadInput, LabError
 from labkit.measure import sse
 from labkit.measure.answer import Answer, RequestResult
 from labkit.measure.wire import Exchange, RequestError, Stopped, brief
+from labkit.workloads import Prompt
 
 FLUSH_WAIT_S = 5.0  # how long an engine may take to put the last request away
 RETRY_S = 120.0  # how long a server may ask to be asked later
@@ -52,7 +53,8 @@ def generate(
     read = dialect.reader() if dialect.reader else None
     answer, done = None, False
     try:
-        with _accepted(url, dialect.path, json.dumps(body).encode(), api_key, timeout_s, cancel) as exchange:
+        exchange, put_off_s = _accepted(url, dialect.path, json.dumps(body).encode(), api_key, timeout_s, cancel)
+        with exchange:
             answer = Answer(exchange.sent, on_chunk)
             if on_answer is not None:
                 on_answer(answer)
@@ -72,7 +74,7 @@ def generate(
         after = dialect.counters.settled(url, api_key, before, result.output_tokens)
         result = answer.read(dialect.counters.spent(before, after, result.output_tokens), limit)
     said = f": {brief(answer.stray)}" if answer.stray else ""
-    result.stood_still_s = stood_still_s
+    result.stood_still_s, result.put_off_s = stood_still_s, put_off_s
     if not result.chunk_times:
         raise RequestError(f"the server ended the stream without a token{said}", 200)
     if result.finish_reason is None and not done:
@@ -81,18 +83,26 @@ def generate(
     return result
 
 
-def _accepted(url, path, body, api_key, timeout_s, cancel) -> Exchange:
-    """The exchange of a request that the server takes up, asked again where it says when (Retry-After); times count
-    from the last asking. Raises RequestError, Stopped."""
+def answer(url: str, prompt: Prompt, **how) -> RequestResult:
+    """`generate` for a prompt of a load. how: its further arguments."""
+    sampling = {**prompt.sampling, "max_new_tokens": prompt.max_new_tokens}
+    return generate(url, text=prompt.text, input_ids=prompt.input_ids, sampling=sampling, **how)
+
+
+def _accepted(url, path, body, api_key, timeout_s, cancel) -> tuple[Exchange, float]:
+    """The exchange of a request that the server takes up, asked again where it says when (Retry-After): times count
+    from the last asking; and how long after the first that was, s. Raises RequestError, Stopped."""
     stop = cancel.is_set if cancel is not None else bool
     until = time.monotonic() + min(timeout_s, RETRY_S)
+    began, put_off = time.perf_counter(), False
     while True:
         try:
-            return Exchange(url, path, body, api_key, timeout_s, stop)
+            exchange = Exchange(url, path, body, api_key, timeout_s, stop)
+            return exchange, exchange.sent - began if put_off else 0.0
         except RequestError as e:
             if e.retry_after_s is None or time.monotonic() + e.retry_after_s > until:
                 raise
-            pause = e.retry_after_s
+            pause, put_off = e.retry_after_s, True
         if cancel is None:
             time.sleep(pause)
         elif cancel.wait(pause):

@@ -62,7 +62,7 @@ def run(
     """Every prompt once at one level; the rows in the order of the prompts, none of them lost.
 
     Rows are those of session.sample, with clients, rate, and in an open loop arrival_s (when it was due, since the
-    level began) and waited_s (how long after that it was sent), which ttft_s and latency_s then include. After a
+    level began) and waited_s (how long after that it was sent). ttft_s and latency_s include it, and put_off_s. After a
     cancel, those not yet asked are left out. `keep` gets each row as it ends.
     """
     if arm.dialect.flush:
@@ -83,8 +83,8 @@ def run(
         row |= {"clients": level.clients, "rate": level.rate, "ended_s": time.monotonic() - began}
         if level.rate:
             row |= {"arrival_s": due[index], "waited_s": waited}
-            for name in ("ttft_s", "latency_s"):
-                row[name] = row[name] and row[name] + waited
+        for name in ("ttft_s", "latency_s"):
+            row[name] = row[name] and row[name] + waited + row["put_off_s"]
         with waits.holding(lock, "another client to keep its row", waits.LOCK_S):
             rows[index] = row
             keep(row)

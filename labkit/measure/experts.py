@@ -18,8 +18,7 @@ def count(url: str, prompts: Sequence[Prompt], *, api_key: str | None = None) ->
         return {}
     try:
         for prompt in prompts:
-            sampling = {**prompt.sampling, "max_new_tokens": prompt.max_new_tokens}
-            client.generate(url, text=prompt.text, input_ids=prompt.input_ids, sampling=sampling, api_key=api_key)
+            client.answer(url, prompt, api_key=api_key)
         status, body = client.request(url, "POST", "/dump_expert_distribution_record", b"{}", api_key=api_key)
     finally:
         client.request(url, "POST", "/stop_expert_distribution_record", b"{}", api_key=api_key)

@@ -64,7 +64,6 @@ def measure(
     api_key: str | None = None,
     timeout_s: float = 300.0,
     first_repeat: int = 0,
-    on_chunk: Callable[[float, int], None] | None = None,
     count_tokens: Callable[[str], int] | None = None,
     draft_tokens: int | None = None,
     dialect: Dialect = SGLANG,
@@ -85,7 +84,6 @@ def measure(
         cancel=cancel,
         timeout_s=timeout_s,
         first_repeat=first_repeat,
-        on_chunk=on_chunk,
     )
 
 
@@ -99,7 +97,6 @@ def interleave(
     cancel: Event | None = None,
     timeout_s: float = 300.0,
     first_repeat: int = 0,
-    on_chunk: Callable[[float, int], None] | None = None,
     watch: Callable[[str, Answer], None] | None = None,
     done: Container[tuple[str, int, int]] = (),
     stamp: Mapping[str, object] = MappingProxyType({}),
@@ -140,7 +137,6 @@ def interleave(
                     index=index,
                     cancel=cancel,
                     timeout_s=timeout_s,
-                    on_chunk=on_chunk,
                     watch=watch,
                 )
                 row |= stamp
@@ -159,7 +155,6 @@ def sample(
     index: int,
     cancel: Event | None = None,
     timeout_s: float = 300.0,
-    on_chunk: Callable[[float, int], None] | None = None,
     watch: Callable[[str, Answer], None] | None = None,
 ) -> dict:
     """One request as one row, never an exception: flush (200 required), generate, every doubt about the answer.
@@ -195,15 +190,12 @@ def sample(
             row["status"] = "refused"
             row["error"] = f"/flush_cache answered {row['flush_status']}: {_unflushed(row['flush_status'])}"
         else:
-            result = client.generate(
+            result = client.answer(
                 arm.url,
-                text=prompt.text,
-                input_ids=prompt.input_ids,
-                sampling={**prompt.sampling, "max_new_tokens": prompt.max_new_tokens},
+                prompt,
                 api_key=arm.api_key,
                 timeout_s=timeout_s,
                 cancel=cancel,
-                on_chunk=on_chunk,
                 on_answer=None if watch is None else functools.partial(watch, arm.name),
                 dialect=arm.dialect,
             )
@@ -282,6 +274,7 @@ def _numbers(r: client.RequestResult) -> dict:
         "cached_tokens": r.cached_tokens,
         "ttft_s": r.ttft_s,
         "latency_s": r.latency_s,
+        "put_off_s": r.put_off_s,
         "tpot_s": r.tpot_s,
         "accept_length": r.accept_length,
         "verify_ct": r.verify_ct,

@@ -20,8 +20,7 @@ def timed(url: str, prompts: Sequence[Prompt], *, api_key: str | None = None) ->
         return {}
     try:
         for prompt in prompts:
-            sampling = {**prompt.sampling, "max_new_tokens": prompt.max_new_tokens}
-            client.generate(url, text=prompt.text, input_ids=prompt.input_ids, sampling=sampling, api_key=api_key)
+            client.answer(url, prompt, api_key=api_key)
     finally:
         status, body = client.request(url, "POST", "/stop_part_times", b"{}", api_key=api_key)
     if status != 200:

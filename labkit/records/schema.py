@@ -53,6 +53,7 @@ COLUMNS = {
     "thread_cpu_s": "CPU time of the engine's thread while decoding, where it reports it",
     "clients": "requests at once, where several were asked together (closed loop)",
     "rate": "arrivals per second, where requests did not wait for each other (open loop)",
+    "put_off_s": "how long after the first asking the server took the request up, where it said when to ask again",
     "arrival_s": "when the request was due, s since its level began (open loop)",
     "waited_s": "how long after that it was sent; ttft_s and latency_s hold it (open loop)",
     "ended_s": "when it was answered, s since its level began",

@@ -277,6 +277,7 @@ def test_a_server_that_says_when_is_asked_again_then(server, wire, status):
     began = time.monotonic()
     r = client.generate(server.url, text="x")
     assert r.output_tokens == 2 and time.monotonic() - began >= 1 > r.latency_s
+    assert 1 <= r.put_off_s <= time.monotonic() - began
     assert len(server.asked()) == 2
 
 
@@ -291,7 +292,9 @@ def own_authority(tmp_path_factory):
     """(url of a server over TLS, file of the certificate that it is signed with): an authority that nobody knows."""
     import ssl
     import subprocess
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+    from http.server import BaseHTTPRequestHandler
+
+    from served import served
 
     folder = tmp_path_factory.mktemp("tls")
     made = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
@@ -310,12 +313,8 @@ def own_authority(tmp_path_factory):
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "cert.pem", folder / "key.pem")
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    listening.socket = context.wrap_socket(listening.socket, server_side=True)
-    threading.Thread(target=listening.serve_forever, daemon=True).start()
-    yield f"https://localhost:{listening.server_port}", folder / "cert.pem"
-    listening.shutdown()
-    listening.server_close()
+    with served(Handler, tls=context) as listening:
+        yield listening.url, folder / "cert.pem"
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")

@@ -2,12 +2,14 @@
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
 from labkit import workloads
 from labkit.engines import process
 from labkit.engines.config import EngineConfig
+from labkit.engines.dialects import SGLANG
 from labkit.measure import concurrent, session
 from labkit.measure.concurrent import Level
 
@@ -42,6 +44,18 @@ def test_every_request_of_both_loops_has_its_row(engine):
     assert found["output_tok_s"]["median"] == pytest.approx(
         sum(r["output_tokens"] for r in used) / max(r["ended_s"] for r in used)
     )
+
+
+@pytest.mark.parametrize("level", [Level(clients=1), Level(rate=1000.0)])
+def test_what_a_busy_server_put_off_is_part_of_the_latency(level, monkeypatch):
+    """A server that sheds load must not look fast."""
+    row = {"ttft_s": 0.1, "latency_s": 0.2, "put_off_s": 3.0}
+    monkeypatch.setattr(session, "sample", lambda *_, **__: dict(row))
+    (got,) = concurrent.run(
+        session.Side("a", "http://x", dialect=replace(SGLANG, flush=False)), PROMPTS[:1], level, repeat=0
+    )
+    waited = got.get("waited_s", 0.0)
+    assert (got["ttft_s"], got["latency_s"]) == pytest.approx((3.1 + waited, 3.2 + waited))
 
 
 def test_a_server_that_is_killed_in_between_loses_no_request(engine):

@@ -1,5 +1,6 @@
 """What counts as a sample, in which order arms are measured, and that rows are kept before anything else happens."""
 
+import functools
 import threading
 
 import pytest
@@ -93,9 +94,11 @@ def test_three_errors_in_a_row_end_the_session(server, wire):
     assert len(list(session.measure(server.url, PROMPTS, arm="a", repeats=50, warmup=0))) == 3
 
 
-def test_cancel_ends_the_session_with_a_row(server, wire):
+def test_cancel_ends_the_session_with_a_row(server, wire, monkeypatch):
     server.script = [wire.head, wire.chunk(wire.event(1)), 1.5]
     cancel, kept = threading.Event(), []
+    at_the_first = functools.partial(client.generate, on_chunk=lambda *_: cancel.set())
+    monkeypatch.setattr(client, "generate", at_the_first)
     rows = list(
         session.measure(
             server.url,
@@ -105,7 +108,6 @@ def test_cancel_ends_the_session_with_a_row(server, wire):
             warmup=0,
             writer=kept,
             cancel=cancel,
-            on_chunk=lambda *_: cancel.set(),
         )
     )
     assert [r["status"] for r in rows] == ["cancelled"] == [r["status"] for r in kept]

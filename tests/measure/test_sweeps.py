@@ -82,7 +82,7 @@ def test_what_a_busy_machine_gave_is_soon_asked_again():
     def of(disturbed, age_s):
         facts = dict.fromkeys(("variant", "dense", "moe", "head"), "x")
         tables = {n: {} for n in ("kernels", "hot", "position", "gathered", "together", "cold", "bytes_")}
-        rest = {"threads": 1, "cpu_share": 1.0, "disturbed": disturbed, "measured_unix": time.time() - age_s}
+        rest = {"threads": 1, "disturbed": disturbed, "measured_unix": time.time() - age_s}
         return rates.Rates(bandwidth=1e10, **tables, **facts, **rest)
 
     assert rates._counts(of("", 3000)) and not rates._counts(of("", 3700))
