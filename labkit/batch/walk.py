@@ -133,7 +133,7 @@ def _every(arms: Sequence[ladder.Arm], params: Params, experiments: Sequence[Exp
 
 def _measure(out: Walk, wanted: list[Arm], experiments, pool: Pool, notebooks: int, tell: Tell) -> None:
     """Predict and pilot arm by arm, then all in turns."""
-    after_s = notebooks * NOTEBOOK_S + REPORT_S
+    after_s = notebooks * NOTEBOOK_S + REPORT_S + sum(e.after_seconds() for e in experiments)
     runner = Runner(pool, check=judged.at_start)
     main = runner.plan(wanted)
     first_guess = Forecast(pool, {})
@@ -165,7 +165,7 @@ def _measure(out: Walk, wanted: list[Arm], experiments, pool: Pool, notebooks: i
         for progress in runner.run(main, writer):
             eta = runner.forecast(main)[0] if progress.eta_s is None else progress.eta_s
             tell(f"{progress.done} of {progress.total} requests, {progress.text}", eta + after_s)
-        tell("asking the engines what they counted", after_s)
+        tell("looking at first starts, asking the engines what they counted", after_s)
         for e in experiments:
             e.after(pool)
             out.extra |= e.extra()

@@ -12,7 +12,9 @@ def add_arguments(parser) -> None:
     parser.add_argument("--threads", type=int, default=1, help="reader threads (default 1, as for the pocket engine)")
     parser.add_argument("--all-threads", action="store_true", help="also measure with 2, 4, 8, ... and all threads")
     parser.add_argument(
-        "--rates", action="store_true", help="also the FLOP/s that each of the pocket engine's kernels sustains (5 s)"
+        "--rates",
+        action="store_true",
+        help="also the FLOP/s that each of the pocket engine's kernels sustains (some ten seconds)",
     )
     parser.add_argument("--yaml", action="store_true", help="print an entry for your catalog/*.yaml instead")
     parser.add_argument(

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from labkit.evidence import Evidence, Tier
 from labkit.figures.theme import INK, ORANGE, TIERS, VERMILION, Series, tier_name
+from labkit.measure.stats import Interval
 
 
 def hover(e: Evidence, name: str = "") -> str:
@@ -36,7 +37,11 @@ def _wrapped(text: str, width: int = 72) -> list[str]:
 
 def bars_of(points: Sequence[Evidence], unit: str) -> dict | None:
     """plotly's error bars of these points in `unit`; None when no point has an interval."""
-    points = [p.to(unit) for p in points]
+    return bars([p.to(unit) for p in points])
+
+
+def bars(points: Sequence[Evidence] | Sequence[Interval], width: int = 9) -> dict | None:
+    """plotly's error bars of whatever has value, low and high; None when no point has an interval."""
     if all(p.low is None for p in points):
         return None
     return dict(
@@ -45,7 +50,7 @@ def bars_of(points: Sequence[Evidence], unit: str) -> dict | None:
         array=[0 if p.high is None else p.high - p.value for p in points],
         arrayminus=[0 if p.low is None else p.value - p.low for p in points],
         thickness=2,
-        width=9,
+        width=width,
     )
 
 

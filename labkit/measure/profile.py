@@ -9,6 +9,7 @@ import numpy as np
 from labkit.measure import rates as probes
 from labkit.measure.probe import CLEAN
 from labkit.measure.steps import Model, counted
+from labkit.measure.timed import beside
 from labkit.pocket.engine import Engine, Sampling
 from labkit.pocket.options import Options
 from labkit.roofline.cost import Component, added
@@ -90,8 +91,6 @@ def _compared(plain: Engine, mtp: Engine, ids: Sequence[int]) -> _Burst:
 
 
 def _measured(parts: list[Component], seen: list[dict]) -> list[Component]:
-    """Predicted parts of one phase with what was measured: medians over bursts. A part that nobody predicted has 0."""
+    """Predicted parts of one phase with what was measured: medians over bursts."""
     names = dict.fromkeys([p.name for p in parts] + [n for s in seen for n, took in s["seconds"].items() if took])
-    known = {p.name: p for p in parts}
-    took = {n: float(np.median([s["seconds"][n] / s["passes"] for s in seen])) for n in names}
-    return [replace(known.get(n, Component(n, 0.0, 0.0)), measured_s=took[n]) for n in names]
+    return beside(parts, [{n: float(np.median([s["seconds"][n] / s["passes"] for s in seen])) for n in names}])

@@ -31,8 +31,7 @@ class Rates:
     PASTS[0] positions}}}; position: {tokens: attention's time for one more position of a layer}; gathered: {tokens: one
     expert's products where a token's experts are read from memory, chosen at random}; cold: {piece: {tokens: {part: one
     run with nothing in a near cache}}}. bytes_: Engine.part_bytes(). variant to threads: of the engine.
-    cpu_share: of the core that the probes had. disturbed: why the values hold other programs' work too, "" if they do
-    not.
+    disturbed: why the values hold other programs' work too, "" if they do not.
     """
 
     bandwidth: float
@@ -48,7 +47,6 @@ class Rates:
     moe: str
     head: str
     threads: int
-    cpu_share: float
     disturbed: str
     measured_unix: float
 
@@ -74,7 +72,7 @@ def _numbered(by: dict) -> dict[int, dict | float]:
 
 
 def of(options: Options, *, fresh: bool = False) -> Rates:
-    """The rates of an engine with these options; speculation makes no difference. Kept for an hour, a minute where
+    """The rates of an engine with these options; speculation makes no difference. Kept for an hour, five minutes where
     something disturbed the probes; `fresh` probes now. Takes some ten seconds, and three for an engine that differs
     in experts' kernels and head alone. Raises LabError where the engine cannot run."""
     mine = replace(
@@ -118,8 +116,10 @@ def _counts(rates: Rates) -> bool:
 
 def _probe(options: Options) -> Rates:
     same = dict(moe_runner_backend="jit", fp8_lm_head=True, enable_fp32_lm_head=False, faults=frozenset())
-    known = (r for o, r in _found.items() if replace(o, **same) == replace(options, **same))
-    alike = next((r for r in known if _counts(r) and not r.disturbed), None)
+    known = [r for o, r in _found.items() if replace(o, **same) == replace(options, **same)]
+    usable = [r for r in known if _counts(r) and not r.disturbed]
+    moe = "jit" if options.runs_jit else "generic"
+    alike = max(usable, key=lambda r: r.moe == moe, default=None)  # one with the same experts' kernels spares theirs
     with Engine(options) as engine:
         found = probed(engine, alike)
     keep(_place(options), asdict(found))  # rates are rates, also where they cannot be kept
@@ -169,7 +169,6 @@ def probed(engine: Engine, alike: Rates | None = None) -> Rates:
         facts["moe_kernels"],
         facts["lm_head_dtype"],
         engine.options.threads,
-        found.cpu_share,
         found.disturbed,
-        time.time(),
+        alike.measured_unix if alike else time.time(),  # no younger than what was lent
     )

@@ -39,12 +39,11 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Swept:
-    """took, canaries: medians over the sweeps that count; cpu_share: of the probing thread. disturbed: why the values
-    hold other programs' work too, "" when they do not; then they are the least of all sweeps."""
+    """took, canaries: medians over the sweeps that count. disturbed: why the values hold other programs' work too, ""
+    when they do not; then they are the least of all sweeps."""
 
     took: dict[Hashable, Took]
     canaries: dict[str, float]
-    cpu_share: float
     disturbed: str
     sweeps: list[Sweep]
 
@@ -68,7 +67,7 @@ def swept(probes: Mapping[Hashable, Callable[[], Took]], canaries: Mapping[str, 
     usual = np.min if disturbed else np.median  # whatever disturbs only ever adds time
     took = {name: _over([s.took[name] for s in good], usual) for name in probes}
     seen = {name: float(usual([t for s in good for t in s.canaries[name]])) for name in canaries}
-    return Swept(took, seen, float(np.median([s.share for s in good])), disturbed, made)
+    return Swept(took, seen, disturbed, made)
 
 
 def quiet(made: list[Sweep]) -> list[Sweep]:

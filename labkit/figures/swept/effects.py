@@ -6,6 +6,7 @@ import plotly.graph_objects as go
 
 from labkit.evidence import Tier
 from labkit.figures.decode import waiting
+from labkit.figures.marks import bars
 from labkit.figures.swept import words
 from labkit.figures.theme import SERIES, VERMILION, new, tier_name
 from labkit.measure.sweep.effects import Effect
@@ -38,7 +39,7 @@ def by_field(effects: Sequence[Effect], *, title: str = "What each setting does 
     figure.add_scatter(
         x=[r.value for r in ratios],
         y=at,
-        error_x=_intervals(ratios),
+        error_x=bars(ratios, width=6),
         mode="markers",
         name=tier_name("geometric mean", Tier.DERIVED),
         marker=dict(symbol="diamond", size=9, color=SERIES[0].colour),
@@ -50,16 +51,3 @@ def by_field(effects: Sequence[Effect], *, title: str = "What each setting does 
     figure.add_vline(x=1, line=dict(color=VERMILION, width=1.5))
     figure.update_yaxes(tickvals=at, ticktext=names, range=[len(effects) - 0.4, -0.6])
     return figure
-
-
-def _intervals(ratios: Sequence) -> dict | None:
-    if all(r.low is None for r in ratios):
-        return None
-    return dict(
-        type="data",
-        symmetric=False,
-        array=[0 if r.high is None else r.high - r.value for r in ratios],
-        arrayminus=[0 if r.low is None else r.value - r.low for r in ratios],
-        thickness=2,
-        width=6,
-    )

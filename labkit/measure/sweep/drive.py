@@ -30,7 +30,7 @@ def create(document: dict, directory: Path, budget_s: float | None = None) -> po
     """Write down what is to be measured. Raises BadInput before anything is written."""
     plan = points.read(document)
     configs = [
-        {"config": p.name, "fields": p.fields, "machine": p.machine, "load": points.label(p, plan.params)}
+        {"config": p.name, "fields": p.fields, "machine": p.machine, "load": points.label(p)}
         | ({} if p.arm else {"status": "skipped", "reason": p.skipped})
         for p in plan.points
     ]

@@ -221,6 +221,6 @@ class _Condition:
             raise BadInput(self._where, self._text, f"a condition on fields of a configuration ({e})") from None
 
 
-def label(point: Point, params: Params) -> str:
+def label(point: Point) -> str:
     """The fields of a configuration's load that the sweep varies, in words; "" for the common load."""
     return ", ".join(f"{k} {_word(v)}" for k, v in point.fields.items() if k.partition(".")[0] in LOAD)

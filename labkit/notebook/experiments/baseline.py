@@ -21,6 +21,10 @@ class Baseline(Experiment):
     foretells = True
     guess = Guess("How many milliseconds will one output token take?", "ms", 0.01, 10_000, 0.05, 1.0)
 
+    def __init__(self, **parameters):
+        super().__init__(**parameters)
+        self._models: dict[str, steps.Model | None] = {}  # by setting of the arm
+
     def arms(self) -> list[Arm]:
         return [self.arm(self.subject)]
 
@@ -98,10 +102,12 @@ class Baseline(Experiment):
 
     def _parts(self, results: Mapping[str, Result]) -> go.Figure | None:
         """Every part of a step under two roofs; None where nobody here can probe the engine's parts."""
-        model = None
-        if self.record is None and self.machine == "this":
-            model = steps.model_for(self.arms()[0].params)
-        if model is None:
+        if self.record is not None or self.machine != "this":
+            return None
+        arm = self.arms()[0]
+        if arm.setting not in self._models:  # once: figures are drawn again and again while requests are measured
+            self._models[arm.setting] = steps.model_for(arm.params)
+        if (model := self._models[arm.setting]) is None:
             return None
         rates = {name: max(by.values()) for name, by in model.rates.operations_s().items()}
         plain = model.plain(self._context(results))
