@@ -5,6 +5,7 @@ import errno
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -29,6 +30,18 @@ def place(path: str | Path, field: str = "output") -> Path:
     path = Path(path)
     if not path.parent.is_dir():
         raise BadInput(field, str(path), "a file in a folder that exists")
+    return path
+
+
+def fresh(parent: Path, stem: str, suffix: str) -> Path:
+    """A path in this folder, with the time in its name, that no file has yet. Raises NoRoom."""
+    folder(parent)
+    name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
+    path = parent / (name + suffix)
+    n = 1
+    while path.exists():
+        n += 1
+        path = parent / f"{name}-{n}{suffix}"
     return path
 
 

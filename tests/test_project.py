@@ -20,6 +20,14 @@ def tracked() -> list[Path]:
     return [ROOT / name for name in out.stdout.split("\0") if name]
 
 
+def test_a_notebooks_kernel_does_not_load_what_only_reports_need():
+    """nbformat takes four seconds of a kernel's start: it compiles a grammar of web addresses."""
+    modules = "labkit.notebook, labkit.notebook.swept, labkit.notebook.widgets.front"
+    code = f"import sys, {modules}; print('nbformat' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert out.stdout.split() == ["False"]
+
+
 def test_environment_yml_gives_the_whole_lab_and_comments_every_line():
     text = (ROOT / "environment.yml").read_text()
     assert all("#" in line for line in text.splitlines() if line.strip())

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
+from labkit.figures.marks import bars
 from labkit.figures.theme import new, series, tier_name
 
 
@@ -67,14 +68,7 @@ def throughput(
 
 
 def _bars(found: Sequence[Mapping], scale: float) -> dict | None:
-    if all(f["low"] is None for f in found):
-        return None
-    return dict(
-        type="data",
-        symmetric=False,
-        array=[scale * ((f["high"] or f["median"]) - f["median"]) for f in found],
-        arrayminus=[scale * (f["median"] - (f["low"] or f["median"])) for f in found],
-    )
+    return bars([(f["median"], f["low"], f["high"]) for f in found], scale=scale, width=4)
 
 
 def _hover(arm: str, s: Mapping) -> str:

@@ -8,7 +8,8 @@ import plotly.graph_objects as go
 
 from labkit.evidence import Evidence, Tier
 from labkit.figures.theme import INK, ORANGE, TIERS, VERMILION, Series, tier_name
-from labkit.measure.stats import Interval
+
+Ends = tuple[float, float | None, float | None]  # value, low, high
 
 
 def hover(e: Evidence, name: str = "") -> str:
@@ -37,19 +38,19 @@ def _wrapped(text: str, width: int = 72) -> list[str]:
 
 def bars_of(points: Sequence[Evidence], unit: str) -> dict | None:
     """plotly's error bars of these points in `unit`; None when no point has an interval."""
-    return bars([p.to(unit) for p in points])
+    return bars([(p.value, p.low, p.high) for p in (p.to(unit) for p in points)])
 
 
-def bars(points: Sequence[Evidence] | Sequence[Interval], width: int = 9) -> dict | None:
-    """plotly's error bars of whatever has value, low and high; None when no point has an interval."""
-    if all(p.low is None for p in points):
+def bars(points: Sequence[Ends], *, scale: float = 1, thickness: float = 2, width: int = 9) -> dict | None:
+    """plotly's error bars of values with their intervals, `scale` times as long; None when no point has one."""
+    if all(low is None for _, low, _ in points):
         return None
     return dict(
         type="data",
         symmetric=False,
-        array=[0 if p.high is None else p.high - p.value for p in points],
-        arrayminus=[0 if p.low is None else p.value - p.low for p in points],
-        thickness=2,
+        array=[0 if high is None else scale * (high - value) for value, _, high in points],
+        arrayminus=[0 if low is None else scale * (value - low) for value, low, _ in points],
+        thickness=thickness,
         width=width,
     )
 

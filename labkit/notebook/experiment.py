@@ -217,8 +217,8 @@ class Experiment:
         return found if found is not None and found.pass_s is not None else None
 
     def said_of(self, arm: Arm) -> str:
-        """What its prediction is kept under: its configuration, or its name where that says more."""
-        return arm.config.digest()
+        """What its prediction is kept under: configuration and load; in a record that is read, the configuration."""
+        return arm.setting if self.record is None else arm.config.digest()
 
     def foretell(self, arms: Sequence[Arm]) -> dict[str, Foreseen]:
         """Predictions of arms that are about to be measured, by name, of those that can be predicted part by part."""
@@ -231,7 +231,7 @@ class Experiment:
     def foreseen_lines(self, results: Mapping[str, Result]) -> list[Line]:
         """What is predicted part by part for the arms of this notebook, and whether that was before they were measured:
         a kept result may be older than its prediction, which takes nothing from it all the same."""
-        found = {a.name: self.foreseen.get(a.config.digest()) for a in self.arms()}
+        found = {a.name: self.foreseen.get(self.said_of(a)) for a in self.arms()}
         out: list[Line] = []
         for name, f in found.items():
             if f is not None:

@@ -17,7 +17,6 @@ from labkit.errors import BadInput, LabError
 from labkit.evidence import Evidence
 from labkit.measure.results import Result, cost, results_of, speedup, varies
 from labkit.notebook import render
-from labkit.notebook.widgets.export import fresh
 from labkit.params import load_params
 from labkit.records import environment, read_run
 
@@ -193,7 +192,7 @@ def save_table(folder: Path, settings: list[Explored]) -> Path:
     """Write these settings as CSV, every column, and return the path."""
     import pandas as pd
 
-    path = fresh(folder, "settings", ".csv")
+    path = disk.fresh(folder, "settings", ".csv")
     disk.write_text(path, pd.DataFrame([e.columns() for e in settings]).to_csv(index=False), "records are kept")
     return path
 
@@ -203,7 +202,7 @@ def save_params(folder: Path, one: Explored) -> Path:
     again."""
     document = one.parameters()
     load_params(document).ladder()
-    path = fresh(folder, "setting", ".yaml")
+    path = disk.fresh(folder, "setting", ".yaml")
     head = f"# {one.name}, as measured in {one.records[-1]}. To measure it again: labkit ladder -f {path.name}\n"
     disk.write_text(path, head + yaml.safe_dump(document, sort_keys=False), "records are kept")
     return path

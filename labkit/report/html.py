@@ -10,8 +10,7 @@ import re
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-
-import nbformat
+from typing import TYPE_CHECKING
 
 from labkit import disk
 from labkit.checks.traps import TRAPS
@@ -21,6 +20,9 @@ from labkit.fields import SECRET_NAME
 from labkit.report import page
 from labkit.report.tables import flat, folded, for_readers, inside, table
 from labkit.report.verdict import Found, behind, card, records_of
+
+if TYPE_CHECKING:
+    import nbformat
 
 PLOTLY_MIME = "application/vnd.plotly.v1+json"
 WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
@@ -53,14 +55,16 @@ def write(run: str | Path, destination: str | Path | None = None) -> Path:
     return target
 
 
-def _read(path: Path) -> nbformat.NotebookNode:
+def _read(path: Path) -> "nbformat.NotebookNode":
+    import nbformat  # a second, most of it a grammar of web addresses that no notebook here needs
+
     try:
         return nbformat.read(path, as_version=4)
     except Exception as e:  # nbformat raises several kinds for a damaged file
         raise BadInput("notebook", str(path), f"a notebook that nbformat can read ({type(e).__name__})") from None
 
 
-def render(notebooks: list[tuple[str, nbformat.NotebookNode]], records: Sequence[Found] = ()) -> str:
+def render(notebooks: "list[tuple[str, nbformat.NotebookNode]]", records: Sequence[Found] = ()) -> str:
     """One HTML document from (name, notebook) pairs, led by what the records say in short."""
     nonce = secrets.token_urlsafe(16)
     figures: list[dict] = []
@@ -98,7 +102,7 @@ def _slug(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "-", name)
 
 
-def _title(name: str, nb: nbformat.NotebookNode) -> str:
+def _title(name: str, nb: "nbformat.NotebookNode") -> str:
     for cell in nb.cells:
         if cell.cell_type == "markdown":
             found = re.search(r"^#\s+(.+)$", cell.source, re.M)
@@ -107,7 +111,7 @@ def _title(name: str, nb: nbformat.NotebookNode) -> str:
     return name
 
 
-def _section(name: str, nb: nbformat.NotebookNode, figures: list[dict], anchors: dict[str, str]) -> str:
+def _section(name: str, nb: "nbformat.NotebookNode", figures: list[dict], anchors: dict[str, str]) -> str:
     parts = [f'<section class="notebook" id="nb-{_slug(name)}">']
     state = nb.metadata.get("widgets", {}).get(STATE_MIME, {}).get("state", {})
     shown = False
@@ -128,7 +132,7 @@ def _section(name: str, nb: nbformat.NotebookNode, figures: list[dict], anchors:
     return "\n".join([*parts, "</section>"])
 
 
-def _parameters(nb: nbformat.NotebookNode) -> str:
+def _parameters(nb: "nbformat.NotebookNode") -> str:
     """The run's parameters: the notebook's defaults with what papermill put in, as a table."""
     record = nb.metadata.get("papermill", {})
     given = record.get("parameters", {})
@@ -141,7 +145,7 @@ def _parameters(nb: nbformat.NotebookNode) -> str:
     return folded(note, table(["parameter", "value"], rows), "parameters")
 
 
-def _defaults(nb: nbformat.NotebookNode) -> dict:
+def _defaults(nb: "nbformat.NotebookNode") -> dict:
     """Literal values of the cell tagged `parameters`; what is no literal is left out."""
     import ast
 

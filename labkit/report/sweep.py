@@ -168,9 +168,7 @@ def write(folder: str | Path, destination: str | Path | None = None) -> Path:
     """Write the sweep's offline page and return its path; by default report.html in its folder. Raises BadInput,
     disk.NoRoom."""
     run = read_sweep(folder)
-    target = Path(destination) if destination else run.directory / "report.html"
-    if not target.parent.is_dir():
-        raise BadInput("output", str(target), "a file in a folder that exists")
+    target = disk.place(destination or run.directory / "report.html")
     disk.write_text(target, render(run), "the sweep is kept")
     return target
 

@@ -3,6 +3,7 @@
 import argparse
 import json
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -492,12 +493,25 @@ def test_an_arrow_leads_from_predicted_to_measured(parameters):
     assert all(len(png(f)) > 5000 for f in (gain, plane))  # also in the picture
 
 
+def test_another_load_gets_a_prediction_of_its_own(parameters, monkeypatch):
+    """One configuration under two loads: other prompts, other experts, another context."""
+    said = []
+    monkeypatch.setattr(experiment, "by_parts", lambda arm, params, context: said.append(context) or None)
+    e = Mtp(**parameters)
+    arms = e.arms()
+    longer = [replace(a, params=a.params.replace(prompt_tokens=700)) for a in arms]
+    assert {e.said_of(a) for a in arms}.isdisjoint(e.said_of(a) for a in longer)
+    e.foretell(arms)
+    e.foretell(longer)
+    assert len(said) == 2 * len(arms) and max(said) > 700
+
+
 def test_what_was_predicted_after_a_measurement_does_not_claim_to_be_older(parameters):
     e = Baseline(**parameters)
     (arm,) = e.arms()
     ms = told(2e-3, "s", "x")
     for made, says in ((999.0, "before"), (5000.0, "afterwards")):
-        e.foreseen = {arm.config.digest(): Foreseen(arm.name, arm.config.digest(), ms, None, False, "why", made)}
+        e.foreseen = {e.said_of(arm): Foreseen(arm.name, arm.config.digest(), ms, None, False, "why", made)}
         assert [remark for *_, remark in e.foreseen_lines({})] == ["why"]  # not measured yet: no word on the order
         ((_, _, remark),) = e.foreseen_lines({arm.name: result(arm, 3e-3, start=1000.0)})
         assert ("before it was measured" in remark) == (says == "before") and remark.endswith("why")

@@ -39,7 +39,7 @@ def by_field(effects: Sequence[Effect], *, title: str = "What each setting does 
     figure.add_scatter(
         x=[r.value for r in ratios],
         y=at,
-        error_x=bars(ratios, width=6),
+        error_x=bars([(r.value, r.low, r.high) for r in ratios], width=6),
         mode="markers",
         name=tier_name("geometric mean", Tier.DERIVED),
         marker=dict(symbol="diamond", size=9, color=SERIES[0].colour),

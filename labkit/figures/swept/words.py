@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from labkit.figures import marks
 from labkit.measure.sweep import effects as found
 
 Row = Mapping[str, object]
@@ -39,15 +40,5 @@ def axis(name: str) -> str:
 
 
 def bars(rows: Sequence[Row], name: str, scale: float = 1.0) -> dict | None:
-    if all(r.get(f"{name}_low") is None for r in rows):
-        return None
-    ends = [(r.get(f"{name}_low"), r.get(f"{name}_high")) for r in rows]
-    values = [r[name] for r in rows]
-    return dict(
-        type="data",
-        symmetric=False,
-        array=[0 if h is None else scale * (h - v) for v, (_, h) in zip(values, ends, strict=True)],
-        arrayminus=[0 if low is None else scale * (v - low) for v, (low, _) in zip(values, ends, strict=True)],
-        thickness=1.5,
-        width=4,
-    )
+    ends = [(r[name], r.get(f"{name}_low"), r.get(f"{name}_high")) for r in rows]
+    return marks.bars(ends, scale=scale, thickness=1.5, width=4)

@@ -101,7 +101,7 @@ class Fallback(Experiment):
 
     def predicted(self, results: Mapping[str, Result]) -> Evidence | None:
         """TPOT of the broken arm, from the arms before it: as a walk said it beforehand, else from this measurement."""
-        said = self.foreseen.get(self.subject.config.digest())
+        said = self.foreseen.get(self.said_of(self.arm(self.subject)))
         if said is not None:
             return said.best
         pair = present(results, self.names[:2])

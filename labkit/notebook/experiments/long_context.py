@@ -131,7 +131,7 @@ class LongContext(Experiment):
 
     def said_of(self, arm: Arm) -> str:
         """By name: one configuration is measured at several contexts."""
-        return arm.name
+        return arm.name if self.record is not None else f"{arm.name}, {arm.params.output_tokens}"
 
     def foresee(self, arm: Arm, context: int) -> Foreseen | None:
         """Experts are counted on the shortest prompt: which are chosen hangs on the text, not on how much of it came

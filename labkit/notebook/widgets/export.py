@@ -2,11 +2,9 @@
 
 import os
 import re
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import nbformat
 import yaml
 
 from labkit import disk
@@ -14,6 +12,8 @@ from labkit.report import html as report
 from labkit.report import verdict
 
 if TYPE_CHECKING:
+    import nbformat
+
     from labkit.notebook.panel import Panel
 
 _CELL = re.compile(r"\.(ask|predict|run|findings|summary)\(\)\s*$", re.M)
@@ -22,7 +22,7 @@ _CELL = re.compile(r"\.(ask|predict|run|findings|summary)\(\)\s*$", re.M)
 def save_parameters(panel: "Panel") -> Path:
     """Write the present settings as YAML for `labkit run NOTEBOOK -f FILE` (or papermill -f) and return its path."""
     e = panel.experiment
-    path = fresh(panel.out_dir, f"{e.name}-params", ".yaml")
+    path = disk.fresh(panel.out_dir, f"{e.name}-params", ".yaml")
     values = e.parameters()
     if "out_dir" in values:
         values["out_dir"] = _from_root(panel.out_dir)
@@ -51,6 +51,8 @@ def export_report(panel: "Panel") -> Path:
 
     Prose and code come from the saved file; what the panel shows live is put in as static figures and tables.
     """
+    import nbformat
+
     source = notebook_path()
     nb = nbformat.read(source, as_version=4) if source else _bare(panel)
     for cell in nb.cells:
@@ -59,26 +61,16 @@ def export_report(panel: "Panel") -> Path:
             outputs = panel.static(found[1])
             cell["outputs"] = [nbformat.v4.new_output("display_data", data=d, metadata=m) for d, m in outputs]
     nb.metadata["papermill"] = {"parameters": panel.experiment.parameters()}
-    path = fresh(panel.out_dir, f"{panel.experiment.name}-report", ".html")
+    path = disk.fresh(panel.out_dir, f"{panel.experiment.name}-report", ".html")
     records = verdict.records_of(panel.record) if panel.record is not None else []
     disk.write_text(path, report.render([(panel.experiment.name, nb)], records), "notebook and records are kept")
     return path
 
 
-def _bare(panel: "Panel") -> nbformat.NotebookNode:
+def _bare(panel: "Panel") -> "nbformat.NotebookNode":
     """A notebook of the panel's cells alone, for front ends that do not say which file they show."""
+    import nbformat
+
     cells = [nbformat.v4.new_markdown_cell(f"# {panel.experiment.name}")]
     cells += [nbformat.v4.new_code_cell(f"lab.{name}()") for name in ("ask", "predict", "run", "findings")]
     return nbformat.v4.new_notebook(cells=cells)
-
-
-def fresh(folder: Path, stem: str, suffix: str) -> Path:
-    """A path in this folder, with the time in its name, that no file has yet."""
-    disk.folder(folder)
-    name = f"{stem}-{time.strftime('%Y%m%d-%H%M%S')}"
-    path = folder / (name + suffix)
-    n = 1
-    while path.exists():
-        n += 1
-        path = folder / f"{name}-{n}{suffix}"
-    return path

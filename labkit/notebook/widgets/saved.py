@@ -63,7 +63,9 @@ class Saved:
                 if text == self._shown[which]:
                     continue
                 self._shown[which] = text
-                for handle, (data, metadata) in zip(handles, made, strict=True):
+                for handle, (data, metadata) in zip(
+                    handles, made, strict=False
+                ):  # none can be added from outside its cell
                     handle.update(data, metadata=metadata, raw=True)
 
     def soon(self) -> None:
@@ -76,5 +78,5 @@ class Saved:
 
     def _outputs(self, which: str) -> Outputs:
         made = [({k: v for k, v in d.items() if k != PLOTLY_MIME}, m) for d, m in self._static(which)]
-        places = max(len(made), self._places(which))
+        places = max(len(made), len(self._handles[which]) if which in self._handles else self._places(which))
         return made + [({"text/plain": ""}, {})] * (places - len(made))

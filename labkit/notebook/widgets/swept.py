@@ -11,7 +11,6 @@ from labkit.figures import live
 from labkit.figures.show import bundle
 from labkit.notebook import render
 from labkit.notebook.widgets import controls
-from labkit.notebook.widgets.export import fresh
 from labkit.notebook.widgets.saved import HIDE, LIVE
 from labkit.records.sweep import RUNNING, SweepRun
 from labkit.report import sweep as parts
@@ -114,7 +113,7 @@ class Watcher:
 
     def _saved(self) -> None:
         text = self.lab.params_text(self.sweep, self.menu.value)
-        path = fresh(self.lab.out_dir, f"{self.menu.value}-params", ".yaml")
+        path = disk.fresh(self.lab.out_dir, f"{self.menu.value}-params", ".yaml")
         disk.write_text(path, text, "the sweep is kept")
         self.note.value = render.note(f"written: {path}")
 
