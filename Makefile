@@ -1,4 +1,4 @@
-# make run   set up .venv, then walk the ladder on the pocket engine: predict, measure, report into outputs/; two to three minutes
+# make run   set up .venv, then walk the ladder on the pocket engine: predict, measure, report into outputs/; two minutes
 # make test  everything CI checks, with reduced counts;  make test-full  every count
 # make lab   JupyterLab on working copies of the notebooks (work/): saving leaves the sources as they are
 
