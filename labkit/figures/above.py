@@ -74,6 +74,16 @@ def note(axes, note: dict, names: dict, settings: dict, font: dict) -> None:
     )
 
 
+def room(layout: dict) -> float:
+    """Points between plot and title that lines of text above the plot take."""
+    heights = [0.0]
+    for note in layout.get("annotations") or []:
+        if note.get("yref") == "paper" and note.get("y", 0) >= 1 and note.get("yanchor") == "bottom":
+            size = note.get("font", {}).get("size", layout["font"]["size"])
+            heights.append(1.4 * size * PT * (words(note.get("text")).count("\n") + 1))
+    return max(heights)
+
+
 def _anchors(note: dict, spots: list[float]) -> tuple[str, str]:
     across, up = note.get("xanchor", "auto"), note.get("yanchor", "auto")
     if across == "auto":

@@ -67,7 +67,12 @@ class _Page:
             part for line in title.split("\n") for part in textwrap.wrap(line, int(self.width / size / 0.6)) or [""]
         ]
         self.axes.set_title(
-            "\n".join(lines), loc="left", fontsize=size * PT, color=colour(ink), pad=9, parse_math=False
+            "\n".join(lines),
+            loc="left",
+            fontsize=size * PT,
+            color=colour(ink),
+            pad=9 + above.room(self.layout),
+            parse_math=False,
         )
         if len({(t.get("xaxis", "x"), t.get("yaxis", "y")) for t in self.traces}) > 1:
             raise CannotDraw("the picture has one pair of axes, and the figure has several")

@@ -211,6 +211,18 @@ def examples() -> list:
     return [pytest.param(f, id=title.replace(" ", "_")[:40]) for title, f in found.items()]
 
 
+@pytest.mark.parametrize("lines", [1, 2, 3])
+def test_lines_above_the_plot_do_not_lie_on_the_title(lines):
+    figure = theme.new("Where the time goes", x="a", y="b", alt="a line")
+    figure.add_scatter(x=[1, 2], y=[1, 2])
+    place = dict(x=0, y=1.0, xref="paper", yref="paper", xanchor="left", yanchor="bottom", align="left")
+    figure.add_annotation(text="<br>".join(["a line of words"] * lines), showarrow=False, font_size=11, **place)
+    page = picture._Page(theme.for_paper(figure).to_plotly_json(), 900, 400)
+    page.png(1.0, 256)
+    title, note = (t.get_window_extent() for t in (page.axes._left_title, page.axes.texts[0]))
+    assert note.y1 <= title.y0
+
+
 @pytest.mark.parametrize("figure", examples())
 def test_every_figure_of_the_lab_fits_its_picture(figure):
     """Nothing is cut: the picture's rim is white. And it stays small enough to be committed beside its numbers."""

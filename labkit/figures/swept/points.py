@@ -149,5 +149,6 @@ def again(
         )
     names = [n for n, *_ in looked]
     figure.update_xaxes(tickvals=list(range(len(names))), ticktext=names, range=[-0.5, len(names) - 0.5])
+    figure.update_yaxes(rangemode="tozero")  # so that the line of no gain is in it
     add_no_gain(figure)
     return figure
