@@ -77,11 +77,11 @@ def roofs(
     """FLOP/s over FLOP/byte, both logarithmic: the memory roof, a flat roof for each kernel, the parts that multiply.
 
     bandwidth: B/s; rates: FLOP/s that each kernel sustains on operands in a cache. A part stands at its measured rate,
-    where it was measured, else at the predicted one; above it the roof that binds it.
+    where it was measured, else at the predicted one; above it the roof that binds it. A part without a time has no
+    place.
     """
-
-    shown = [p for p in parts if p.operations and p.bytes_read]
-    took = {p.name: p.measured_s or p.predicted_s(bandwidth) for p in shown}
+    took = {p.name: p.measured_s or p.predicted_s(bandwidth) for p in parts}
+    shown = [p for p in parts if p.operations and p.bytes_read and took[p.name] > 0]
     at = {p.name: (p.operations / p.bytes_read, p.operations / took[p.name]) for p in shown}
     kind = "●" if all(p.measured_s is not None for p in shown) else "◇"
     top = max([*rates.values(), *(f for _, f in at.values())], default=1.0)

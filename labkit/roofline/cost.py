@@ -32,8 +32,9 @@ class Component:
         return self.bytes_read / bandwidth
 
     def predicted_s(self, bandwidth: float) -> float:
-        """Seconds under both roofs, and the fixed part."""
-        return max(self.memory_s(bandwidth), self.kernel_s) + self.fixed_s
+        """Seconds under both roofs, and the fixed part. Probes of a busy machine can leave less than nothing of a part,
+        which then counts as nothing."""
+        return max(0.0, max(self.memory_s(bandwidth), self.kernel_s) + self.fixed_s)
 
     def bound(self, bandwidth: float) -> str:
         """ "memory", "arithmetic" or "fixed": what takes most of the predicted time."""

@@ -40,3 +40,11 @@ def test_parts_that_multiply_stand_under_the_roofs():
     assert roof.x[1] * 10 == pytest.approx(roof.y[1]) and flat.y == (200.0, 200.0) and flat.x[0] == 20
     assert list(points.text) == ["experts", "head"]  # what does not multiply has no place here
     assert points.x == pytest.approx((2, 2)) and points.y[0] == pytest.approx(12e6 / 700e-6 / 1e9)
+
+
+def test_a_part_that_a_busy_machine_left_without_a_time_has_no_point():
+    less = Component("router", 1e3, 1e-9, fixed_s=-5e-6, operations=4e3)  # as probes of a busy machine left it once
+    figure = passes.roofs([*PLAIN, less], 10e9, {"int8": 200e9})
+    assert list(figure.data[-1].text) == ["experts", "head"]
+    bars = passes.parts([("plain step", [less, PLAIN[0]])], 10e9)
+    assert all(y >= 0 for t in bars.data for y in t.y)

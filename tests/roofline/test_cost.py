@@ -20,6 +20,10 @@ def test_each_part_takes_its_higher_roof_and_its_fixed_part():
     assert PARTS[0].bound(1e12) == "arithmetic" and Component("rest", 1, 1e-6, 9e-6).bound(1e9) == "fixed"
 
 
+def test_no_part_takes_less_than_nothing():
+    assert Component("router", 1e3, 1e-9, fixed_s=-5e-6).predicted_s(1e10) == 0.0
+
+
 def test_c_is_a_round_over_a_step():
     round_ = [Component("head", 6e6, 50e-6), Component("state", 0, 90e-6)]
     assert c_of(PARTS, round_, 10e9) == pytest.approx(690 / 245)
