@@ -22,6 +22,11 @@ def test_times_are_compared_prompt_by_prompt():
     assert found["ratio"] == pytest.approx(1.1) and found["ratio_low"] == pytest.approx(found["ratio_high"])
 
 
+def test_one_disturbed_turn_of_a_prompt_says_nothing():
+    turns = [[{"s": 1.0}, {"s": 2.0}], [{"s": 9.0}, {"s": 2.2}], [{"s": 1.1}, {"s": 2.1}]]
+    assert guidellm.medians(turns, "s") == [1.1, 2.1]
+
+
 @pytest.mark.parametrize("name, argv", [("lm_harness", []), ("guidellm", ["--requests", "4"])])
 def test_a_tool_that_is_not_there_is_one_line(name, argv):
     out = subprocess.run(
