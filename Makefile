@@ -4,6 +4,8 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# Byte code is kept, also where a container's image says not to: every kernel and engine is a process that loads the lab.
+export PYTHONDONTWRITEBYTECODE :=
 
 .venv/base: pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and f"Python {v[0]}.{v[1]} found; this lab needs 3.11 or newer: make PYTHON=python3.11 ...")'

@@ -10,6 +10,8 @@ import compile_once
 import pytest
 from hypothesis import HealthCheck, settings
 
+import labkit.report.quick  # noqa: F401  (before a test loads nbformat)
+
 # No judgement of a property by how long an example took to make or to run.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")

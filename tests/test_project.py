@@ -28,6 +28,14 @@ def test_a_notebooks_kernel_does_not_load_what_only_reports_need():
     assert out.stdout.split() == ["False"]
 
 
+def test_a_run_does_not_compile_a_grammar_of_web_addresses():
+    """jsonschema would, for two seconds, as it is loaded; it is only kept from it, and others may still have it."""
+    code = "import sys, importlib.util; from labkit.batch import run; run._papermill(); name = 'rfc3987_syntax'; "
+    code += "print(name in sys.modules, importlib.util.find_spec(name) is not None)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert out.stdout.split() == ["False", "True"]
+
+
 def test_environment_yml_gives_the_whole_lab_and_comments_every_line():
     text = (ROOT / "environment.yml").read_text()
     assert all("#" in line for line in text.splitlines() if line.strip())

@@ -4,11 +4,10 @@ import ast
 import re
 from pathlib import Path
 
-import nbformat
-
 from labkit.batch import schema
 from labkit.errors import BadInput
 from labkit.params import COMMON, NOTEBOOKS
+from labkit.report.quick import nbformat
 
 MAGIC = ("%", "!", "?")
 

@@ -12,14 +12,13 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-import nbformat
-
 from labkit import disk
 from labkit.batch import reach, schema, watch
 from labkit.engines import turn
 from labkit.errors import BadInput, LabError
 from labkit.params import ROOT
 from labkit.report import html as report
+from labkit.report.quick import nbformat
 
 CELL_TIMEOUT_S = 3600
 KERNEL_START_S = 60

@@ -11,11 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import nbformat
-
 from labkit.errors import BadInput
 from labkit.fields import Flag, check, list_of, real, whole
 from labkit.params import COMMON, NOTEBOOKS, Params, common
+from labkit.report.quick import nbformat
 
 _KINDS = {
     "int": whole(),

@@ -3,7 +3,6 @@ report."""
 
 from collections.abc import Mapping
 
-import nbformat
 import plotly.graph_objects as go
 
 from labkit.batch.walk import Walk, times
@@ -15,6 +14,7 @@ from labkit.measure.ladder import table
 from labkit.measure.results import Result
 from labkit.measure.stats import text
 from labkit.notebook.experiments.fallback import COMPLAINTS
+from labkit.report.quick import nbformat
 from labkit.roofline import floors
 
 NEAR = 0.05  # a prediction within this share of the measured time counts as right

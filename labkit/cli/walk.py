@@ -23,8 +23,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(args: argparse.Namespace) -> int:
-    import nbformat
-
     from labkit import disk
     from labkit.batch import run as batch
     from labkit.batch import walk as walks
@@ -33,6 +31,7 @@ def main(args: argparse.Namespace) -> int:
     from labkit.figures.show import png
     from labkit.params import common, read_yaml
     from labkit.report import html as report
+    from labkit.report.quick import nbformat
 
     given = read_yaml(Path(args.params))
     out_dir = Path(str(common(given).get("out_dir", "outputs")))

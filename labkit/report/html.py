@@ -56,7 +56,7 @@ def write(run: str | Path, destination: str | Path | None = None) -> Path:
 
 
 def _read(path: Path) -> "nbformat.NotebookNode":
-    import nbformat  # a second, most of it a grammar of web addresses that no notebook here needs
+    from labkit.report.quick import nbformat  # here: a kernel that writes no report need not load it
 
     try:
         return nbformat.read(path, as_version=4)

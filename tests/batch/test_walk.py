@@ -35,6 +35,7 @@ def walked(tmp_path_factory):
     params = folder / "quick.yaml"
     params.write_text(QUICK.replace("OUT", str(folder / "out")))
     env = {k: v for k, v in os.environ.items() if not k.startswith("JPY_")} | {"LABKIT_RUNTIME_DIR": str(folder / "l")}
+    env["LABKIT_STATIC"] = "0"  # no picture beside each figure: nobody looks at them here
     argv = [sys.executable, "-m", "labkit.cli", "walk", "-f", str(params), "--json"]
     done = subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=560)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]

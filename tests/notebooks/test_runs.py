@@ -38,7 +38,7 @@ CASES = {
 }
 
 
-def labkit_run(names, tmp_path, own):
+def labkit_run(names, tmp_path, own, timeout_s=280):
     """`labkit run` as a person calls it; (process, run directory)."""
     import yaml
 
@@ -52,7 +52,7 @@ def labkit_run(names, tmp_path, own):
         env=env,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=timeout_s,
     )
     assert done.returncode == 0, done.stdout[-1500:] + done.stderr[-3000:]
     return json.loads(done.stdout)
@@ -94,8 +94,18 @@ def check(name, document, tmp_path):
     return run
 
 
-def test_first_light_leaves_record_notebook_and_report(tmp_path):
-    document = labkit_run(["02_baseline"], tmp_path, {"02_baseline": CASES["02_baseline"][0]})
+WALKED = ("02_baseline", "03_humming", "05_mtp", "06_silent_fallback")
+
+
+@pytest.fixture(scope="module")
+def executed(tmp_path_factory):
+    """What one `labkit run` of these notebooks said."""
+    return labkit_run(WALKED, tmp_path_factory.mktemp("run"), {n: CASES[n][0] for n in WALKED}, 560)
+
+
+@pytest.mark.timeout(600)
+def test_first_light_leaves_record_notebook_and_report(executed, tmp_path):
+    document = executed
     run = check("02_baseline", document, tmp_path)
     info = run.described("baseline")["server_info"]
     assert info["engine"] == "pocket" and info["moe_runner_backend"] == "generic"
@@ -105,9 +115,10 @@ def test_first_light_leaves_record_notebook_and_report(tmp_path):
     assert report.count("plotly.js v") == 1 and "utilisation U" in report and "<td>workload</td>" in report
 
 
-@pytest.mark.parametrize("name", ["03_humming", "05_mtp", "06_silent_fallback"])
-def test_comparisons_on_the_engine(name, tmp_path):
-    run = check(name, labkit_run([name], tmp_path, {name: CASES[name][0]}), tmp_path)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", WALKED[1:])
+def test_comparisons_on_the_engine(executed, name, tmp_path):
+    run = check(name, executed, tmp_path)
     if name == "06_silent_fallback":
         broken = estimates.accept_length([r for r in run.arm("broken-head") if r["repeat"] >= 0])
         healthy = estimates.accept_length([r for r in run.arm("mtp") if r["repeat"] >= 0])

@@ -51,7 +51,7 @@ def export_report(panel: "Panel") -> Path:
 
     Prose and code come from the saved file; what the panel shows live is put in as static figures and tables.
     """
-    import nbformat
+    from labkit.report.quick import nbformat
 
     source = notebook_path()
     nb = nbformat.read(source, as_version=4) if source else _bare(panel)
@@ -69,7 +69,7 @@ def export_report(panel: "Panel") -> Path:
 
 def _bare(panel: "Panel") -> "nbformat.NotebookNode":
     """A notebook of the panel's cells alone, for front ends that do not say which file they show."""
-    import nbformat
+    from labkit.report.quick import nbformat
 
     cells = [nbformat.v4.new_markdown_cell(f"# {panel.experiment.name}")]
     cells += [nbformat.v4.new_code_cell(f"lab.{name}()") for name in ("ask", "predict", "run", "findings")]
