@@ -148,47 +148,32 @@ def test_the_notebook_of_a_sweep_reads_one(tmp_path):
 
 
 QUICKEST = ("02_baseline", "09_report")
+OTHERS = [n for n in (*CASES, "09_report", "10_sweep") if n not in QUICKEST]
 
 
 @pytest.mark.parametrize(
-    "name",
-    [n if n in QUICKEST else pytest.param(n, marks=pytest.mark.slow) for n in (*CASES, "09_report", "10_sweep")],
+    "names", [QUICKEST, *(pytest.param((n,), marks=pytest.mark.slow) for n in OTHERS)], ids=" ".join
 )
-def test_sources_run_under_nbval(name, tmp_path):
+def test_sources_run_under_nbval(names, tmp_path):
     """Cells of the sources as they are, with the sources' own defaults made small by a copy."""
     sys.path.insert(0, str(ROOT / "tests" / "browser"))
     from lab import with_parameters
 
     (tmp_path / "notebooks").mkdir()
     (tmp_path / "params").mkdir()
-    small = {k: repr(v) for k, v in {**QUICK, **(CASES.get(name, ({}, []))[0])}.items()}
-    text = (ROOT / f"notebooks/{name}.ipynb").read_text(encoding="utf-8")
-    copy = tmp_path / "notebooks" / f"{name}.ipynb"
-    copy.write_text(with_parameters(text, small), encoding="utf-8")
+    for name in names:
+        small = {k: repr(v) for k, v in {**QUICK, **(CASES.get(name, ({}, []))[0])}.items()}
+        text = (ROOT / f"notebooks/{name}.ipynb").read_text(encoding="utf-8")
+        (tmp_path / "notebooks" / f"{name}.ipynb").write_text(with_parameters(text, small), encoding="utf-8")
     env = {k: v for k, v in os.environ.items() if k != "JPY_SESSION_NAME"}
     env |= {"LABKIT_STATIC": "0", "LABKIT_RUNTIME_DIR": str(tmp_path / "lock")}
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "--nbval-lax",
-            "--nbval-current-env",
-            "--nbval-cell-timeout",
-            "200",
-            "--nbval-sanitize-with",
-            str(Path(__file__).with_name("nbval_sanitize.cfg")),
-            "--rootdir",
-            str(tmp_path),
-            str(copy),
-        ],
-        cwd=tmp_path,
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval-lax", "--nbval-current-env"]
+    argv += [
+        "--nbval-cell-timeout",
+        "200",
+        "--nbval-sanitize-with",
+        str(Path(__file__).with_name("nbval_sanitize.cfg")),
+    ]
+    argv += ["--rootdir", str(tmp_path), str(tmp_path / "notebooks")]
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stdout[-3000:]
