@@ -1,4 +1,9 @@
-"""Errors that a person caused and can mend: one clear line each."""
+"""Errors that a person caused and can mend: one clear line each. Standard library only, and little of it."""
+
+import re
+
+# Names whose values must never be written down. A name such as SGLANG_SIMULATE_ACC_TOKEN_MODE is not one of them.
+SECRET_NAME = re.compile(r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
 
 
 class LabError(Exception):

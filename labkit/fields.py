@@ -5,18 +5,15 @@ about unknown names) and from sliders, so nothing downstream may trust a type.
 """
 
 import math
-import re
 from functools import cache
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError
 
-from labkit.errors import BadInput
+from labkit.errors import SECRET_NAME, BadInput
 
-# Names whose values must never be written down. A name such as SGLANG_SIMULATE_ACC_TOKEN_MODE is not one of them.
 NOT_SHOWN = "(not shown)"  # instead of a value that may be a secret
-SECRET_NAME = re.compile(r"(^|[_-])(api[_-]?key|key|token|secret|password|passwd|credentials?)$", re.IGNORECASE)
 
 
 def refuse(accepted: str = "", *, at: tuple[str, ...] = (), **shown: object) -> PydanticCustomError:

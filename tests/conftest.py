@@ -33,7 +33,7 @@ def pytest_configure(config):
     cache = ROOT / "build" / "tests-cache"
     os.environ["XDG_CACHE_HOME"] = str(cache)
     compile_once.install(cache / "bin")
-    os.environ.setdefault("POCKET_COPIES_MIB", "256")  # a drafting engine is ready sooner with fewer copies
+    os.environ.setdefault("POCKET_COPIES_MIB", "64")  # the least: an engine is ready sooner with two copies
 
 
 def pytest_collection_modifyitems(items):

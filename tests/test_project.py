@@ -36,6 +36,13 @@ def test_a_run_does_not_compile_a_grammar_of_web_addresses():
     assert out.stdout.split() == ["False", "True"]
 
 
+def test_the_process_that_watches_an_engine_is_a_small_one():
+    """Every engine waits for its watcher: it needs none of what reads parameters."""
+    code = "import sys, labkit.engines.watch; print({'pydantic', 'numpy', 'yaml'} & set(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert out.stdout.strip() == "set()"
+
+
 def test_environment_yml_gives_the_whole_lab_and_comments_every_line():
     text = (ROOT / "environment.yml").read_text()
     assert all("#" in line for line in text.splitlines() if line.strip())

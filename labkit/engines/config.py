@@ -9,9 +9,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, Va
 
 from labkit.engines.adapter import ENGINES, adapter, flags, options
 from labkit.engines.speculative import Argument, Speculative
+from labkit.errors import SECRET_NAME
 from labkit.fields import (
     NOT_SHOWN,
-    SECRET_NAME,
     Flag,
     Model,
     Text,

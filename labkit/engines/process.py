@@ -22,8 +22,7 @@ from labkit.engines.config import EngineConfig
 from labkit.engines.http import Unreachable, get_json
 from labkit.engines.owner import Owned, Owner, owner
 from labkit.engines.running import GRACE_S, EngineFailed, EngineProcess
-from labkit.errors import LabError
-from labkit.fields import SECRET_NAME
+from labkit.errors import SECRET_NAME, LabError
 
 WATCHER_S = 30.0  # for the watcher to read what to start, and to say that it has
 _PORT_BUSY = re.compile(r"address already in use|errno 98\b|port \d+ is (already )?in use", re.IGNORECASE)

@@ -3,7 +3,7 @@
 import re
 
 from labkit.engines.server_info import HIDDEN, scrub
-from labkit.fields import SECRET_NAME
+from labkit.errors import SECRET_NAME
 
 _QUOTED = r"""(["'])((?:(?!\2).)+)\2"""
 # "--api-key", "X" of a printed list, and hf_token: "X", which a scrubbed log line has no need to know.

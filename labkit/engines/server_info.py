@@ -2,7 +2,7 @@
 
 import re
 
-from labkit.fields import SECRET_NAME
+from labkit.errors import SECRET_NAME
 
 # Fields of SGLang 0.5.23's ServerArgs and of the pocket engine that say what is being measured.
 ALLOWED = frozenset(

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, model_validator
 
-from labkit.fields import NOT_SHOWN, SECRET_NAME, Model, Text, refuse, whole
+from labkit.errors import SECRET_NAME
+from labkit.fields import NOT_SHOWN, Model, Text, refuse, whole
 
 
 def _argument(value: object) -> object:

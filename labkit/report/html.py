@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 from labkit import disk
 from labkit.checks.traps import TRAPS
 from labkit.engines.secrets import hide_text
-from labkit.errors import BadInput
-from labkit.fields import SECRET_NAME
+from labkit.errors import SECRET_NAME, BadInput
 from labkit.report import page
 from labkit.report.tables import flat, folded, for_readers, inside, table
 from labkit.report.verdict import Found, behind, card, records_of

@@ -5,7 +5,8 @@ import json
 import re
 
 from labkit.engines.secrets import hide, hide_text
-from labkit.fields import NOT_SHOWN, SECRET_NAME
+from labkit.errors import SECRET_NAME
+from labkit.fields import NOT_SHOWN
 
 _LINK = re.compile(r'<a\b([^>]*?)\shref="([^"]*)"([^>]*)>(.*?)</a>', re.S)
 _HARMFUL = "#harmful-link"  # what the Markdown reader makes of an address that it refuses
