@@ -34,6 +34,7 @@ def pytest_configure(config):
     os.environ["XDG_CACHE_HOME"] = str(cache)
     compile_once.install(cache / "bin")
     os.environ.setdefault("POCKET_COPIES_MIB", "64")  # the least: an engine is ready sooner with two copies
+    os.environ.setdefault("LABKIT_PROBE_PASSES", "1")  # beside busy tests more of them would be no surer
 
 
 def pytest_collection_modifyitems(items):

@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import psutil
 
+from labkit.errors import BadInput
 from labkit.measure.probe import CLEAN
 
 WANTED, LEAST = 5, 3  # quiet sweeps wanted; to go by when time is up
 MOST_S = 6.0  # after which no further sweep starts
+PASSES = "LABKIT_PROBE_PASSES"  # environment: sweeps wanted instead, where time matters more than the last percent
 SLACK = 1.10  # a canary's time over its usual time from which on something was in the way
 OTHERS = 0.10  # share of the cores' time that other programs may use
 BETWEEN = 25  # probes from one canary to the next
@@ -49,15 +51,16 @@ class Swept:
 
 
 def swept(probes: Mapping[Hashable, Callable[[], Took]], canaries: Mapping[str, Callable[[], float]]) -> Swept:
-    """Every probe WANTED times while the machine is quiet."""
+    """Every probe WANTED times while the machine is quiet. Raises BadInput for a number of PASSES that is none."""
+    wanted, least = _passes()
     made: list[Sweep] = []
     began = time.perf_counter()
-    while len(good := quiet(made)) < WANTED and time.perf_counter() - began < MOST_S:
-        if len(made) >= LEAST and not good:  # and it will not become quiet
+    while len(good := quiet(made)) < wanted and time.perf_counter() - began < MOST_S:
+        if len(made) >= least and not good:  # and it will not become quiet
             break
         made.append(_sweep(probes, canaries))
     disturbed = ""
-    if len(good) < LEAST:
+    if len(good) < least:
         others, stolen = (float(np.median([getattr(s, n) for s in made])) for n in ("others", "stolen"))
         what = f"others used {others:.0%} of the machine" if others > OTHERS else "the machine changed its speed"
         if stolen > others / 2 > OTHERS / 2:
@@ -68,6 +71,14 @@ def swept(probes: Mapping[Hashable, Callable[[], Took]], canaries: Mapping[str, 
     took = {name: _over([s.took[name] for s in good], usual) for name in probes}
     seen = {name: float(usual([t for s in good for t in s.canaries[name]])) for name in canaries}
     return Swept(took, seen, disturbed, made)
+
+
+def _passes() -> tuple[int, int]:
+    """Sweeps wanted, and the least to go by."""
+    given = os.environ.get(PASSES, str(WANTED))
+    if not given.isdecimal() or int(given) < 1:
+        raise BadInput(PASSES, given, "a whole number from 1")
+    return int(given), min(int(given), LEAST)
 
 
 def quiet(made: list[Sweep]) -> list[Sweep]:

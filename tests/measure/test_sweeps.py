@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from labkit.errors import BadInput
 from labkit.measure import rates, sweeps
 from labkit.measure.sweeps import LEAST, OTHERS, WANTED, Others, Sweep, quiet, swept
 
@@ -18,6 +19,11 @@ def sweep(slow=1.0, **how):
     """A sweep in which everything took `slow` times as long, canaries too."""
     took = {"one": slow, "two": {"a": 2 * slow, "b": 3 * slow}}
     return Sweep(took, {"reading": [slow, slow, slow], "arithmetic": [slow]}, **how)
+
+
+@pytest.fixture(autouse=True)
+def as_many_as_usual(monkeypatch):
+    monkeypatch.delenv(sweeps.PASSES, raising=False)
 
 
 @pytest.fixture
@@ -42,6 +48,17 @@ def test_a_busy_machine_is_named_and_not_waited_for(made, how):
     found = swept(PROBES, {"reading": float, "arithmetic": float})
     assert found.disturbed and len(found.sweeps) == LEAST
     assert found.took["one"] == found.canaries["reading"] == 1.0  # the least
+
+
+def test_fewer_sweeps_where_less_is_enough(made, monkeypatch):
+    made += [sweep(1.5), sweep(1.0)]
+    for passes in ("1", "2"):
+        monkeypatch.setenv(sweeps.PASSES, passes)
+        assert len(swept(PROBES, {"reading": float, "arithmetic": float}).sweeps) == int(passes)
+    for wrong in ("0", "-1", "many"):
+        monkeypatch.setenv(sweeps.PASSES, wrong)
+        with pytest.raises(BadInput, match=sweeps.PASSES):
+            swept(PROBES, {"reading": float, "arithmetic": float})
 
 
 def test_a_canary_that_slowed_down_for_a_moment_is_no_disturbance():
