@@ -58,6 +58,18 @@ class Lab:
 
 
 @contextlib.contextmanager
+def chromium(profile: Path) -> Iterator:
+    """A browser with one profile for all its pages: JupyterLab's scripts are fetched and compiled once."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as p:
+        window = {"width": 1300, "height": 1600}
+        opened = p.chromium.launch_persistent_context(profile, executable_path=CHROMIUM, args=FLAGS, viewport=window)
+        yield opened
+        opened.close()
+
+
+@contextlib.contextmanager
 def jupyterlab(work: Path, *, parameters: dict[str, str], theme: str = "JupyterLab Light") -> Iterator[Lab]:
     """Start JupyterLab on a copy of the notebooks whose parameters cell has these lines replaced (name -> literal)."""
     root = work / "root"

@@ -26,13 +26,9 @@ QUICK = {"count": "2", "repeats": "2", "warmup": "1", "output_tokens": "32"}
 
 
 @pytest.fixture(scope="module")
-def browser():
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as p:
-        chromium = p.chromium.launch(executable_path=driver.CHROMIUM, args=driver.FLAGS)
-        yield chromium
-        chromium.close()
+def browser(tmp_path_factory):
+    with driver.chromium(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +42,7 @@ def open_notebook(browser, lab):
     opened = []
 
     def start(name):
-        tab = browser.new_page(viewport={"width": 1300, "height": 1600})
+        tab = browser.new_page()
         page = driver.Page(tab, lab, name)
         opened.append(page)
         page.open()
@@ -506,7 +502,7 @@ def test_every_notebook_draws_in_both_themes(browser, tmp_path, theme):
     quick = {**QUICK, "max_context": "2048"}
     with driver.jupyterlab(tmp_path, parameters=quick, theme=theme) as running:
         for source in sorted((driver.ROOT / "notebooks").glob("[0-9]*.ipynb")):
-            tab = browser.new_page(viewport={"width": 1300, "height": 1600})
+            tab = browser.new_page()
             page = driver.Page(tab, running, source.stem)
             page.open()
             assert page.run_all(200) == [], source.stem

@@ -43,13 +43,13 @@ def variant(request):
 
 @pytest.fixture(scope="session")
 def engines():
-    """engines(**options) -> Engine on the shipped weights, kept for the session (the memory of a few is small)."""
+    """engines(**options) -> Engine on the shipped weights, kept for the session, some 80 MB each."""
     made = {}
 
     def get(**options):
         key = tuple(sorted(options.items()))
         if key not in made:
-            if len(made) >= 6:
+            if len(made) >= 16:
                 made.pop(next(iter(made))).close()
             made[key] = Engine(Options(**options))
         return made[key]
