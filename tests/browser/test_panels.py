@@ -206,9 +206,9 @@ def test_the_longest_bar_is_guessed_and_then_drawn_in_full_width(open_notebook):
     assert page.errors == []
 
 
-def test_knobs_that_restart_the_engine(open_notebook, lab):
+def test_knobs_that_restart_the_engine(open_notebook):
     """What a slider costs is said before, settings wait in a queue, what was measured is shown at once, a zoom stays,
-    a hover explains its number, a second notebook is told who owns the engine, and a saved file measures the same."""
+    a hover explains its number."""
     page = open_notebook("05_mtp")
     tab = page.tab
     assert page.run_all(120) == []
@@ -274,6 +274,21 @@ def test_knobs_that_restart_the_engine(open_notebook, lab):
     page.until(lambda: not any(n.startswith("done in") for n in page.notes()), note="the run's start")
     done(page)
     assert tab.evaluate(ranges) == zoomed
+    assert page.errors == []
+
+
+@pytest.mark.slow  # without a browser, and quicker: tests/notebook/test_panel.py
+def test_a_second_notebook_is_told_who_owns_the_engine_and_a_saved_file_measures_the_same(open_notebook, lab):
+    page = open_notebook("05_mtp")
+    assert page.run_all(120) == []
+    page.press("Skip the guess")
+    page.slider("draft steps").focus()
+    page.tab.keyboard.press("Home")
+    for _ in range(4):
+        page.tab.keyboard.press("ArrowRight")
+    page.until(lambda: any("mtp 5/1/6" in n for n in page.notes()), note="the slider at 5")
+    page.press("Measure again")
+    done(page)
 
     other = open_notebook("03_humming")
     assert other.run_all(120) == []
@@ -281,7 +296,7 @@ def test_knobs_that_restart_the_engine(open_notebook, lab):
     other.until(lambda: any("05_mtp.ipynb" in n and owned in n for n in other.notes()), note="the owner's name")
     other.press("Skip the guess")
     other.until(lambda: not other.locked("Measure again"), note="the skipped guess")
-    other.press("Measure again")  # Run has nothing to do where the test above measured
+    other.press("Measure again")  # Run has nothing to do where another test measured
     other.until(lambda: other.tab.locator("[role=alert]").count(), timeout_s=30, note="the refusal")
     told = other.tab.locator("[role=alert]").first.inner_text()
     assert "05_mtp.ipynb" in told and "runs an engine with other settings" in told and "Press Stop engine there" in told
