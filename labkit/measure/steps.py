@@ -12,7 +12,7 @@ from labkit.engines.adapter import flags
 from labkit.errors import LabError
 from labkit.evidence import Evidence, derived, measured
 from labkit.measure import rates as probes
-from labkit.measure.parts import PASTS, TOKENS, kernel_name
+from labkit.measure.parts import DISTINCT, PASTS, TOKENS, hot_tiles, kernel_name
 from labkit.measure.probe import cache_dir, cached, keep
 from labkit.measure.prompts import prompts_of
 from labkit.params import Params
@@ -23,7 +23,6 @@ from labkit.pocket.options import Options
 from labkit.pocket.tokenizer import Tokenizer
 from labkit.roofline.cost import Component, added, experts_s, pass_s
 
-GROUP = 4  # tokens that a kernel takes while it reads a tile; further ones find it in the cache, and memory waits
 READ_AHEAD = 2  # tokens above which a product asks for what comes after it (dense_and_fetch in mlp.h)
 LONGEST = 512  # tokens of a prompt that are worth reading to count experts
 COUNTED = 128  # tokens of a text whose experts are counted
@@ -49,12 +48,8 @@ class Model:
 
     def draft(self, number: int, context: int) -> list[Component]:
         """Draft pass `number` of a chain, from 1. The first also enters the tokens accepted before, all of them."""
-        parts = self._pass(1, context, draft=True)
-        entered = (self.options.speculative_num_steps or 0) if number == 1 else 0
-        if not entered:
-            return parts
-        hot = self._hot("mix", entered)["nextn_mix"]  # the weights are in the cache for the pass itself
-        return [replace(p, fixed_s=p.fixed_s + hot) if p.name == "nextn_mix" else p for p in parts]
+        entered = 1 + (self.options.speculative_num_steps or 0 if number == 1 else 0)
+        return self._pass(1, context, draft=True, entered=entered)
 
     def round(self, context: int, steps: int | None = None, tokens: int | None = None) -> list[Component]:
         """A round: `steps` draft passes and a verify pass over `tokens` tokens; None: the engine's own numbers."""
@@ -78,136 +73,108 @@ class Model:
         if bytes_alone:
             return derived(took, "s", "bytes / bandwidth", (read, rate))
         work = measured(sum(p.kernel_s for p in parts), "s", f"{how}: products on cached operands")
-        fixed = measured(sum(p.fixed_s for p in parts), "s", f"{how}: pieces of a pass alone, warm and cold")
+        fixed = measured(sum(p.fixed_s for p in parts), "s", f"{how}: pieces of a pass alone, less these")
         formula = "by part: max(bytes / bandwidth, products) + fixed"
         return derived(took, "s", formula, (read, rate, work, fixed))
 
-    def _hot(self, piece: str, tokens: int) -> dict[str, float]:
-        by = self.rates.hot[piece]
-        if tokens in by:
-            return by[tokens]
-        return {p: self._further({m: parts[p] for m, parts in by.items()}, tokens) for p in by[max(by)]}
+    def _pass(self, tokens: int, context: int, *, draft: bool, entered: int = 0) -> list[Component]:
+        took, work = self._seconds(tokens, context, draft, entered), self._products(tokens, context, draft)
+        read = self._bytes(tokens, context, draft)
+        rate, out = self.rates.bandwidth, []
+        for part in (p for p in self.rates.bytes_["step"] if p in took):
+            kernel, operations = work.get(part, (0.0, 0.0))
+            roof = Component(part, read[part], kernel).predicted_s(rate)
+            out.append(Component(part, read[part], kernel, took[part] - roof, operations))
+        return out
 
-    def _kernel(self, matrix: pieces.Matrix, tokens: int) -> float:
-        return self._further(self.rates.kernels[kernel_name(matrix)], tokens)
+    def _seconds(self, tokens: int, context: int, draft: bool, entered: int) -> dict[str, float]:
+        """Of each part: what its pieces take alone, in as many layers as the pass has of each."""
+        out: dict[str, float] = {}
+        every = pieces.layers(self.config, draft=False)
+        for piece, count in pieces.layers(self.config, draft).items():
+            share = count / max(every[piece], 1)
+            for part, s in self._alone(piece, entered if piece == "mix" else tokens, context).items() if count else ():
+                out[part] = out.get(part, 0.0) + share * s
+        return out
+
+    def _alone(self, piece: str, tokens: int, context: int) -> dict[str, float]:
+        """Seconds of a piece's parts, in all layers of the model that have it."""
+        if piece == "moe":
+            by = {m: self._moe(at, self.experts.get(m, at[-1][DISTINCT])) for m, at in self.rates.moe.items()}
+        else:
+            by = self.rates.pieces[piece]
+        parts = dict.fromkeys(part for one in by.values() for part in one)
+        out = {p: self._at({m: one.get(p, 0.0) for m, one in by.items()}, tokens) for p in parts}
+        if piece == "mla":
+            out["mla_attention"] += (context - PASTS[0]) * self._position(tokens)
+        return out
+
+    def _position(self, tokens: int) -> float:
+        """Attention's time for one more position, in all layers of the model that attend."""
+        near, far = self.rates.pieces["mla"], self.rates.far
+        each = {m: (far[m] - near[m]["mla_attention"]) / (PASTS[1] - PASTS[0]) for m in far}
+        return max(self._at(each, tokens), 0.0)
 
     @staticmethod
-    def _further(by: Mapping[int, float], tokens: int) -> float:
+    def _moe(at: Sequence[Mapping[str, float]], experts: float) -> dict[str, float]:
+        """A mixture's parts where tokens choose `experts` distinct ones of a layer, from probes with fewer and more."""
+        counts = [one[DISTINCT] for one in at]
+        return {p: float(np.interp(experts, counts, [one[p] for one in at])) for p in at[0] if p != DISTINCT}
+
+    @staticmethod
+    def _at(by: Mapping[int, float], tokens: int) -> float:
         """Seconds by tokens, probed up to some: every kernel goes on as it does from four tokens to the last."""
         last = max(by)
         return by[tokens] if tokens in by else by[last] + (by[last] - by[4]) / (last - 4) * (tokens - last)
 
-    def _pass(self, tokens: int, context: int, *, draft: bool) -> list[Component]:
-        out: dict[str, Component] = {}
-        matrices = pieces.matrices(self.config, self.options)
-        weights = self.rates.bytes_["draft" if draft else "step"]
+    def _products(self, tokens: int, context: int, draft: bool) -> dict[str, tuple[float, float]]:
+        """Of each part: seconds of its products on cached operands, and their operations (FLOP)."""
+        out: dict[str, tuple[float, float]] = {}
+        held = pieces.matrices(self.config, self.options)
         for piece, count in pieces.layers(self.config, draft).items():
-            for part in self._hot(piece, tokens) if count else ():
-                mine = self._part(piece, part, matrices[piece].get(part, []), tokens, context, count, draft)
-                out[part] = added([[out[part]], [mine]])[0] if part in out else mine
-        layers = pieces.layers(self.config, draft)["kda"]
-        for name, part in out.items():  # those of one kind of layer are known here, the slots' exact bytes there
-            if name not in ("experts", "mla_attention"):
-                out[name] = replace(
-                    part, bytes_read=weights[name] + (layers * self._state if name == "kda_state" else 0)
-                )
-        if tokens > READ_AHEAD and not draft:
-            self._read_ahead(out)
-        return [out[name] for name in weights if name in out]
+            for part, matrices in held[piece].items() if count else ():
+                pairs = tokens * self.config.num_experts_per_tok
+                s, work = out.get(part, (0.0, 0.0))
+                for m in matrices:
+                    tiles = m.tiles * 16 * m.k
+                    if part == "experts":
+                        one, four = (self.rates.kernels[kernel_name(m)][n] for n in (1, 4))
+                        mine = experts_s(one, four, self.experts[tokens], pairs)
+                        work += count * 2 * pairs * tiles
+                    else:
+                        share = m.tiles / hot_tiles(m)
+                        mine = m.count * share * self._at(self.rates.kernels[kernel_name(m)], tokens)
+                        work += count * 2 * tokens * m.count * tiles
+                    s += count * mine
+                out[part] = s, work
+        every = pieces.layers(self.config, draft=False)["mla"]
+        attention = pieces.layers(self.config, draft)["mla"] / every * context * self._position(tokens)
+        return {**out, "mla_attention": (attention, 0.0)}  # its arithmetic on a position, while the position comes
 
-    def _read_ahead(self, out: dict[str, Component]) -> None:
+    def _bytes(self, tokens: int, context: int, draft: bool) -> dict[str, float]:
+        """Of each part, from memory."""
+        one, layers = self.rates.bytes_["one"], pieces.layers(self.config, draft)
+        read = dict(self.rates.bytes_["draft" if draft else "step"])
+        read["kda_state"] += layers["kda"] * self._state
+        read["experts"] = layers["moe"] * self.experts[tokens] * one["expert"]
+        read["mla_attention"] = layers["mla"] * (context + tokens) * one["position"]
+        if tokens > READ_AHEAD and not draft:
+            self._read_ahead(read, layers)
+        return read
+
+    @staticmethod
+    def _read_ahead(read: dict[str, float], layers: Mapping[str, int]) -> None:
         """With several tokens, KDA's projections wait for the layer's state and every layer's for its router, which
         they ask for meanwhile (dense_and_fetch in mlp.h): the sum stays, its place is another."""
-        layers = pieces.layers(self.config, False)
-        router, kda = out["router"], layers["kda"] / (layers["kda"] + layers["mla"])
-        for name, share in (("kda_projections", kda), ("mla_projections", 1 - kda)):
-            more = share * router.bytes_read
-            out[name] = replace(out[name], bytes_read=out[name].bytes_read + more)
-        out["router"] = replace(router, bytes_read=0.0)
-        for name in ("kda_input", "kda_state"):
-            to, mine = out["kda_projections"], out[name]
-            out["kda_projections"] = replace(to, bytes_read=to.bytes_read + mine.bytes_read)
-            out[name] = replace(mine, bytes_read=0.0)
+        kda = layers["kda"] / (layers["kda"] + layers["mla"])
+        read["kda_projections"] += kda * read["router"] + read["kda_input"] + read["kda_state"]
+        read["mla_projections"] += (1 - kda) * read["router"]
+        read["router"] = read["kda_input"] = read["kda_state"] = 0.0
 
     @property
     def _state(self) -> int:
         """Bytes of one KDA layer's state, FP32."""
         return self.config.num_attention_heads * self.config.head_dim**2 * 4
-
-    def _part(self, piece: str, part: str, matrices, tokens: int, context: int, count: int, draft: bool) -> Component:
-        """One part of all `count` runs of a piece."""
-        c, hot = self.config, self._hot(piece, tokens)[part]
-        start = self._cold(piece, part, tokens) - self._alone(piece, part, matrices, tokens, draft)
-        if part == "experts":
-            up, down = matrices
-            n, pairs = self.experts[tokens], tokens * c.num_experts_per_tok
-            one, four = (self._kernel(up, m) + self._kernel(down, m) for m in (1, 4))
-            own = hot - pairs / tokens * self._further(self.rates.together, tokens)
-            kernel, read = experts_s(one, four, n, pairs), n * self.rates.bytes_["one"]["expert"]
-            fixed = own + n * self._gathered(pairs / n) - max(read / self.rates.bandwidth, kernel)
-            work = 2 * pairs * 16 * sum(m.tiles * m.k for m in matrices)
-            return Component(part, count * read, count * kernel, count * fixed, count * work)
-        if part in ("head", "sampling"):  # a piece runs 512 rows and chooses among all
-            share = c.vocab_size / pieces.HEAD_PIECE_ROWS if part == "head" else 1
-            kernel, later = self._products(matrices, tokens)
-            work = 2 * tokens * 16 * sum(m.tiles * m.k for m in matrices)
-            return Component(part, 0, share * kernel, share * later + hot - kernel - later + start, work)
-        kernel, _ = self._products(matrices, tokens)
-        fixed, read = hot - kernel + start, 0.0
-        if part == "mla_attention":  # its arithmetic on each position, while the position's bytes come
-            read = (context + tokens) * self.rates.bytes_["one"]["position"]
-            each = self._position(tokens)
-            kernel, fixed = each * context, fixed - each * PASTS[0]
-        work = 2 * tokens * 16 * sum(m.count * m.tiles * m.k for m in matrices)
-        return Component(part, count * read, count * kernel, count * fixed, count * work)
-
-    def _products(self, matrices, tokens: int) -> tuple[float, float]:
-        """Seconds of the products of a part: (while its bytes come, afterwards)."""
-        first = sum(m.count * self._kernel(m, min(tokens, GROUP)) for m in matrices)
-        return first, sum(m.count * self._kernel(m, tokens) for m in matrices) - first
-
-    def _gathered(self, tokens: float) -> float:
-        """One expert's products with so many tokens on average, read from memory among others."""
-        by = self.rates.gathered
-        if tokens > GROUP:
-            return by[GROUP] + (by[GROUP] - by[GROUP - 1]) * (tokens - GROUP)
-        return float(np.interp(tokens, list(by), list(by.values())))
-
-    def _position(self, tokens: int) -> float:
-        """Attention's arithmetic on one more position of a layer."""
-        return max(self._further(self.rates.position, tokens), 0.0)
-
-    def _cold(self, piece: str, part: str, tokens: int) -> float:
-        """One run of a piece's part with nothing in a near cache."""
-        by = {m: parts.get(part, 0.0) for m, parts in self.rates.cold[piece].items()}
-        if tokens > max(by):
-            return self._further(by, tokens)
-        return float(np.interp(tokens, list(by), list(by.values())))
-
-    def _alone(self, piece: str, part: str, matrices, tokens: int, draft: bool) -> float:
-        """What one run of a piece takes under both roofs alone, to be held against the cold probe."""
-        hot, ahead = self._hot(piece, tokens)[part], tokens > READ_AHEAD and not draft
-        kernel, _ = self._products(matrices, tokens)
-        kernel = self._position(tokens) * PASTS[0] if part == "mla_attention" else kernel
-        if part == "head":
-            read = self.rates.bytes_["step"]["head"] * pieces.HEAD_PIECE_ROWS / self.config.vocab_size
-        elif part == "experts":
-            read = self.config.num_experts_per_tok * self.rates.bytes_["one"]["expert"]
-        elif part == "mla_attention":
-            read = PASTS[0] * self.rates.bytes_["one"]["position"]
-        elif matrices:
-            read = sum(m.count * m.bytes for m in matrices)
-            if ahead and piece in ("kda", "mla"):
-                read += self._own("moe", "router")
-                read += self._own(piece, "kda_input") + self._own(piece, "kda_state") if piece == "kda" else 0
-        else:
-            read = 0.0 if ahead and piece == "kda" else self._own(piece, part)
-        return max(read / self.rates.bandwidth, kernel) + hot - kernel
-
-    def _own(self, piece: str, part: str) -> float:
-        """Bytes of a part without matrices, in one run."""
-        read = self.rates.bytes_["step"].get(part, 0.0) / max(pieces.layers(self.config, False)[piece], 1)
-        return read + (self._state if part == "kda_state" else 0)
 
 
 def counted(engine: Engine, prompt: Sequence[int], tokens: int = COUNTED) -> dict[int, float]:

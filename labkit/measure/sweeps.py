@@ -16,8 +16,8 @@ import psutil
 from labkit.errors import BadInput
 from labkit.measure.probe import CLEAN
 
-WANTED, LEAST = 5, 3  # quiet sweeps wanted; to go by when time is up
-MOST_S = 6.0  # after which no further sweep starts
+WANTED, LEAST = 7, 3  # quiet sweeps wanted; to go by when time is up
+MOST_S = 8.0  # after which no further sweep starts
 PASSES = "LABKIT_PROBE_PASSES"  # environment: sweeps wanted instead, where time matters more than the last percent
 SLACK = 1.10  # a canary's time over its usual time from which on something was in the way
 OTHERS = 0.10  # share of the cores' time that other programs may use

@@ -12,16 +12,18 @@ from labkit.engines import ladder
 from labkit.engines.adapter import not_in_effect
 from labkit.engines.config import EngineConfig, Speculative
 from labkit.errors import BadInput
-from labkit.evidence import Evidence
+from labkit.evidence import Evidence, derived
 from labkit.fields import Text, check
 from labkit.figures import decode, speculation
 from labkit.measure import machine
 from labkit.measure.foresight import Foreseen, by_parts
 from labkit.measure.plan import Block
-from labkit.measure.results import Arm, Result
+from labkit.measure.results import Arm, Result, count
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess, Setting, checked
 from labkit.params import Params, load_params
+from labkit.roofline.architectures import shape_of
+from labkit.roofline.speculation import expected_distinct_experts
 from labkit.units import minutes
 
 if TYPE_CHECKING:
@@ -193,10 +195,23 @@ class Experiment:
             if r.tpot.value < floor.si
         ]
 
-    def look_again(self, results: Mapping[str, Result]) -> None:
+    def distinct_experts(self, most: int) -> list[tuple[int, Evidence]]:
+        """(positions, distinct experts of a layer that independent choices would use), 1 to `most` positions; [] for a
+        model without routed experts."""
+        shape = shape_of(catalog.load_config(self.model)) if self.shape_known else None
+        if shape is None or not shape.experts:
+            return []
+        n, k = shape.experts, shape.top_k
+        inputs = (count(n, "expert", "experts"), count(k, "expert", "experts per token"))
+        expected = ((m, expected_distinct_experts(n, k, m)) for m in range(1, most + 1))
+        return [(m, derived(value, "1", "N (1 - (1 - k/N)^m)", inputs)) for m, value in expected]
+
+    def look_again(self, results: Mapping[str, Result]) -> bool:
         """After a run, with nothing else going on: a time below its floor asks for another look at the memory."""
-        if self.machine == "this" and self.impossible(results):
+        needed = self.machine == "this" and bool(self.impossible(results))
+        if needed:
             machine.look_again(self.params.engine.threads or 1)
+        return needed
 
     def extra(self) -> dict:
         """What `after` found, JSON-ready, for the record's summary."""

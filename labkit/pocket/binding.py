@@ -112,7 +112,7 @@ def declare(library: c.CDLL) -> c.CDLL:
         ("expert_record", c.POINTER(c.c_int64), [c.c_void_p]),
         ("profile_parts", None, [c.c_void_p, c.c_int]),
         ("part_profile", c.POINTER(ProfileStruct), [c.c_void_p]),
-        ("inspect_piece", None, [c.c_void_p, *[c.c_int] * 4, c.c_int64]),
+        ("inspect_piece", None, [c.c_void_p, c.c_int, c.POINTER(c.c_int32), *[c.c_int] * 3, c.c_int64]),
         ("inspect_text", None, [c.c_void_p, c.POINTER(c.c_int32), c.c_int, c.c_int, *[c.POINTER(c.c_float)] * 2]),
         ("inspect_fp8_x", c.c_float, []),
         ("inspect_stream", c.c_double, [c.c_void_p, c.c_int64, c.c_int]),
@@ -291,9 +291,10 @@ class Model:
             self.handle, number, address, pointer(at, c.c_int64), len(at), tiles, k, tokens
         )
 
-    def piece(self, name: str, tokens: int, past: int, rounds: int, between: int) -> dict:
+    def piece(self, name: str, ids, past: int, rounds: int, between: int) -> dict:
+        ids, number = np.ascontiguousarray(ids, np.int32), PIECES.index(name)
         self.library.profile_parts(self.handle, 1)
-        self.library.inspect_piece(self.handle, PIECES.index(name), tokens, past, rounds, between)
+        self.library.inspect_piece(self.handle, number, pointer(ids, c.c_int32), len(ids), past, rounds, between)
         self.library.profile_parts(self.handle, 0)
         return self.part_times()["plain"]
 

@@ -303,12 +303,12 @@ class Engine:
         with self._free():
             return self._model.part_times()
 
-    def piece(self, name: str, tokens: int, past: int, rounds: int, between: int = 0) -> dict:
-        """One piece of a pass (labkit.pocket.pieces) `rounds` times for `tokens` equal tokens after `past` positions:
-        like a phase of `part_times`. Its operands stay in the caches, unless `between` bytes of the next replica are
-        read before each round. The head is 512 rows."""
+    def piece(self, name: str, ids: Sequence[int], past: int, rounds: int, between: int = 0) -> dict:
+        """One piece of a pass (labkit.pocket.pieces), in all layers that have it, `rounds` times for the tokens `ids`
+        after `past` positions: like a phase of `part_times`. Equal tokens share their experts. Each round takes the
+        next copy of the weights, once `between` bytes of the one before were read."""
         with self._free():
-            return self._model.piece(name, tokens, past, rounds, between)
+            return self._model.piece(name, ids, past, rounds, min(between, self._arena.stride))
 
     def products(self, kernel: str, memory: np.ndarray, at: Sequence[int], tiles: int, k: int, tokens: int) -> float:
         """Seconds of one kernel's products (labkit.pocket.pieces), one after another: matrix i of `tiles` * 16 rows by

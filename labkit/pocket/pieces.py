@@ -20,7 +20,6 @@ class Matrix:
 
 
 _BITS = {"fp8": 8, "fp8 head": 8, "bf16": 16, "bf16 head": 16, "f32": 32, "int8": 8}
-HEAD_PIECE_ROWS = 512  # of inspect.h
 
 
 def matrices(c: PocketConfig, options: Options) -> dict[str, dict[str, list[Matrix]]]:

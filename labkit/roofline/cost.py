@@ -1,9 +1,10 @@
 """What a step costs by component under two roofs: memory and arithmetic, each at a rate that a probe measured.
 
-A component takes max(bytes / sustained bandwidth, its products when memory does not limit them), and a fixed part for
-all that is neither: norms, rounding, choices, the first access to each matrix. No rate and no fixed part comes from the
-step that is predicted. A step is its components one after the other; a round is its verify pass and its draft passes; c
-is a round over a plain step.
+A component takes max(bytes / sustained bandwidth, its products on cached operands), and a fixed part: norms, rounding,
+choices, the first access to each matrix, and what bytes and products do not overlap. The fixed part is what the
+component's piece of a pass takes alone, less the higher roof. No rate and no fixed part comes from the step that is
+predicted. A step is its components one after the other; a round is its verify pass and its draft passes; c is a round
+over a plain step.
 """
 
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ from labkit.errors import BadInput
 @dataclass(frozen=True)
 class Component:
     """One part of a pass. bytes_read: from memory, once a pass. kernel_s: seconds of its products on operands that lie
-    in a cache. fixed_s: seconds of whatever else it does, which memory does not hide. operations: FLOP of its products,
-    two for each weight and token. measured_s: None before it was measured."""
+    in a cache. fixed_s: seconds of whatever else it does, and of what the two do not overlap. operations: FLOP of its
+    products, two for each weight and token. measured_s: None before it was measured."""
 
     name: str
     bytes_read: float

@@ -97,8 +97,8 @@ def test_a_real_sweep_runs_every_probe_between_canaries():
 
 def test_what_a_busy_machine_gave_is_soon_asked_again():
     def of(disturbed, age_s):
-        facts = dict.fromkeys(("variant", "dense", "moe", "head"), "x")
-        tables = {n: {} for n in ("kernels", "hot", "position", "gathered", "together", "cold", "bytes_")}
+        facts = dict.fromkeys(("variant", "dense"), "x")
+        tables = {n: {} for n in ("kernels", "pieces", "far", "moe", "bytes_")}
         rest = {"threads": 1, "disturbed": disturbed, "measured_unix": time.time() - age_s}
         return rates.Rates(bandwidth=1e10, **tables, **facts, **rest)
 

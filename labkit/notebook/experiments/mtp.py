@@ -11,7 +11,7 @@ from labkit.engines import ladder
 from labkit.engines.adapter import options
 from labkit.engines.config import EngineConfig, Speculative
 from labkit.errors import BadInput
-from labkit.evidence import Evidence, derived
+from labkit.evidence import Evidence
 from labkit.figures import decode, gains, passes, speculation
 from labkit.measure import experts
 from labkit.measure.results import Arm, Result, cost, count, drafts_a_round, speedup, varies
@@ -178,7 +178,7 @@ class Mtp(Experiment):
         for arm in self.arms():
             engine = pool.get(arm.config)
             if engine is not None and engine.dialect.counts_experts:
-                self._times[arm.setting] = timed(engine.url, prompts_of(arm.params), api_key=engine.api_key)
+                self._times[arm.setting] = timed(engine.url, prompts_of(arm.params)[:1], api_key=engine.api_key)
 
     def extra(self) -> dict:
         counted = {EXPERTS: {str(m): e.as_dict() for m, e in self.counted.items()}} if self.counted else {}
@@ -336,18 +336,10 @@ class Mtp(Experiment):
         return f"c, {r.name}", c, f"round time over the plain step; {', '.join(shown)}"
 
     def _experts(self, results: Mapping[str, Result]) -> go.Figure:
-        from labkit import catalog
-
-        fields = catalog.load_config(self.model).fields
-        if "num_experts" not in fields:
-            return waiting("Distinct experts per layer", "This model has no experts, or its file does not name them.")
-        n, k = fields["num_experts"], fields["num_experts_per_tok"]
-        inputs = (count(n, "expert", "experts"), count(k, "expert", "experts per token"))
         most = max([2, self.draft().verified, *(_tokens(r) for r in self.drafted(results)), *self.counted])
-        expected = [
-            (m, derived(formulas.expected_distinct_experts(n, k, m), "1", "N (1 - (1 - k/N)^m)", inputs))
-            for m in range(1, most + 1)
-        ]
+        expected = self.distinct_experts(most)
+        if not expected:
+            return waiting("Distinct experts per layer", "This model has no experts, or its file does not name them.")
         return gains.experts(expected, {"by the engine": self.counted} if self.counted else {})
 
     def findings(self, results: Mapping[str, Result]) -> list[Line]:

@@ -9,7 +9,7 @@ from labkit import workloads
 from labkit.engines import ladder
 from labkit.engines.config import Speculative
 from labkit.errors import BadInput
-from labkit.evidence import Evidence, derived
+from labkit.evidence import Evidence
 from labkit.fields import Text, check, whole
 from labkit.figures import gains as draw
 from labkit.figures import runs
@@ -17,14 +17,12 @@ from labkit.measure import experts, gain
 from labkit.measure.gain import Gains, Split
 from labkit.measure.plan import Block, alternate
 from labkit.measure.prompts import prompts_of
-from labkit.measure.results import Arm, Result, count
+from labkit.measure.results import Arm, Result
 from labkit.notebook.experiment import COUNT, NOTHING, REPEATS, WORKLOAD, Experiment, accepted, present, waiting
 from labkit.notebook.experiments import real_answers, real_lines, real_published
 from labkit.notebook.experiments.real_answers import GREEDY, QUESTIONS, REAL, SAMPLED, TIMING, label, on
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess, Setting
-from labkit.roofline.architectures import shape_of
-from labkit.roofline.speculation import expected_distinct_experts
 
 EXPERTS = "distinct experts"
 # Sampling that draws what greedy decoding takes: all of its work is done, and the accept length stays what it was.
@@ -255,20 +253,7 @@ class RealLoad(Experiment):
 
     def expected_experts(self) -> list[tuple[int, Evidence]]:
         """(positions, distinct experts that independent choices would use); [] for a model without routed experts."""
-        from labkit import catalog
-
-        if not self.shape_known:
-            return []
-        shape = shape_of(catalog.load_config(self.model))
-        n, k = shape.experts, shape.top_k
-        if not n:
-            return []
-        inputs = (count(n, "expert", "experts"), count(k, "expert", "experts per token"))
-        formula = "N (1 - (1 - k/N)^m)"
-        return [
-            (m, derived(expected_distinct_experts(n, k, m), "1", formula, inputs))
-            for m in range(1, _positions(self.subject.config.speculative) + 1)
-        ]
+        return self.distinct_experts(_positions(self.subject.config.speculative))
 
     def findings(self, results: Mapping[str, Result]) -> list[Line]:
         return real_lines.findings(self, results) or [NOTHING]

@@ -101,20 +101,24 @@ void inspect_verify(Engine *e, const int32_t *tokens, int n, const int32_t *tree
     park(e, true);
 }
 
-// Seconds that `bytes` of the arena take to be read, as the kernels read it: forwards, prefetched, the next replica each time.
-double inspect_stream(Engine *e, int64_t bytes, int rounds) {
+// `bytes` of this replica, as the kernels read it: forwards, prefetched
+static void read_through(const Engine *e, int64_t bytes) {
     vi sum[8] = {0};
-    const double start = seconds(CLOCK_MONOTONIC);
-    for (int i = 0; i < rounds; i++) {
-        next_replica(e);
-        for (int64_t at = 0; at + 8 * (int64_t)sizeof(vi) <= bytes; at += 8 * sizeof(vi)) {
-            for (size_t line = 0; line < 8 * sizeof(vi); line += 64) prefetch(e->w + at + line + 4096);
-            UNROLL for (int j = 0; j < 8; j++) sum[j] += vi_load(e->w + at + j * sizeof(vi));
-        }
+    for (int64_t at = 0; at + 8 * (int64_t)sizeof(vi) <= bytes; at += 8 * sizeof(vi)) {
+        for (size_t line = 0; line < 8 * sizeof(vi); line += 64) prefetch(e->w + at + line + 4096);
+        UNROLL for (int j = 0; j < 8; j++) sum[j] += vi_load(e->w + at + j * sizeof(vi));
     }
     for (int j = 1; j < 8; j++) sum[0] += sum[j];
     volatile int keep = sum[0][0];
     (void)keep;
+}
+// Seconds that `bytes` of the arena take to be read and nothing else, the next replica each time
+double inspect_stream(Engine *e, int64_t bytes, int rounds) {
+    const double start = seconds(CLOCK_MONOTONIC);
+    for (int i = 0; i < rounds; i++) {
+        next_replica(e);
+        read_through(e, bytes);
+    }
     return seconds(CLOCK_MONOTONIC) - start;
 }
 
@@ -149,38 +153,42 @@ double inspect_products(Engine *e, int kind, const uint8_t *w, const int64_t *at
     return took;
 }
 
-// One piece of a pass on its own: a half layer, the NEXTN layer's mixing, 512 rows of the head with the choice of a token, or what
-// lies around the layers.
+// One piece of a pass on its own: one kind of half layer, in all layers that have it; what the NEXTN layer does with m tokens that
+// were accepted, of which it drafts from the last; the head with the choice of a token; or what lies around the layers.
 enum { PIECE_KDA, PIECE_MLA, PIECE_DENSE, PIECE_MOE, PIECE_MIX, PIECE_HEAD, PIECE_AROUND };
-#define PIECE_HEAD_ROWS 512
 static void piece_job(Engine *e, int id) {
-    const int kda_layer = is_mla(DENSE_LAYERS) ? DENSE_LAYERS + 1 : DENSE_LAYERS;
     switch (e->piece) {
-    case PIECE_KDA: kda(e, kda_layer, id); break;
-    case PIECE_MLA: mla(e, MLA_EVERY - 1, id); break;
-    case PIECE_DENSE: dense_mlp(e, 0, id); break;
-    case PIECE_MOE: moe(e, DENSE_LAYERS, id); break;
     case PIECE_MIX: mix(e, id); break;
     case PIECE_HEAD: head_job(e, id); break;
-    default:
+    case PIECE_AROUND:
+        if (id) break;
         plan_turns(e);
         for (int t = 0; t < e->pass.m; t++) {
             embed(e, e->pass.token[t], e->x[t]);
             rms_norm(e->x[t], floats(e, WHOLE, SLOT_FINAL_NORM), 1.0f, e->hidden[t], HIDDEN);
         }
+        break;
+    default:
+        for (int layer = 0; layer < LAYERS; layer++) {
+            if (e->piece == PIECE_KDA && !is_mla(layer)) kda(e, layer, id);
+            if (e->piece == PIECE_MLA && is_mla(layer)) mla(e, layer, id);
+            if (e->piece == PIECE_DENSE && !is_moe(layer)) dense_mlp(e, layer, id);
+            if (e->piece == PIECE_MOE && is_moe(layer)) moe(e, layer, id);
+        }
     }
 }
-// The piece `rounds` times on the same operands, with the stopwatch on, for m equal tokens, so that they share their experts, after
-// `past` positions of an empty text. between = 0: operands stay in the caches, so this is what arithmetic and small pieces cost
-// when memory does not. Else as many bytes are read before each round, of the next replica: nothing of the piece is in a near cache.
-void inspect_piece(Engine *e, int piece, int m, int past, int rounds, int64_t between) {
+static void primer_job(Engine *e, int id) { moe(e, DENSE_LAYERS, id); }
+
+// A piece `rounds` times, with the stopwatch on, for m tokens after `past` positions of an empty text; equal tokens share their
+// experts. As in a pass, its weights come from memory: each round takes the next replica, once `between` bytes of this one were
+// read, and what all pieces work with (activations, code) was used a moment ago, by another piece.
+void inspect_piece(Engine *e, int piece, const int32_t *token, int m, int past, int rounds, int64_t between) {
     int path[MAX_TOKENS];
-    int32_t token[MAX_TOKENS];
     forget(e);
     park(e, false);
-    for (int t = 0; t < m; t++) token[t] = 5, path[t] = t;
-    e->piece = piece;
-    for (int i = -2; i < rounds; i++) {         // two warm up
+    for (int t = 0; t < m; t++) path[t] = t;
+    for (int i = -1; i < rounds; i++) {         // one warms up
+        read_through(e, between);
         chain(&e->pass, token, m, past);
         e->pass.certain = m == 1;
         for (int t = 0; t < m; t++) {
@@ -188,17 +196,21 @@ void inspect_piece(Engine *e, int piece, int m, int past, int rounds, int64_t be
             for (int c = 0; c < HIDDEN; c++) e->hidden[t][c] = e->mixin[t][c] = e->x[t][c];
         }
         plan_turns(e);
-        if (between) {
-            inspect_stream(e, between, 1);
-            next_replica(e);
-        }
-        e->head_in = e->hidden[0], e->head_m = m, e->head_rows = PIECE_HEAD_ROWS, e->head_kind = e->set.fp8_head ? HEAD_FP8 : HEAD_BF16;
+        if (piece != PIECE_MOE) run_job(e, primer_job);
+        next_replica(e);
+        e->piece = piece;
+        e->head_in = e->hidden[0], e->head_m = m, e->head_rows = VOCAB, e->head_kind = e->set.fp8_head ? HEAD_FP8 : HEAD_BF16;
         e->watch.on = i >= 0, e->watch.mark = ticks();
         phase(&e->watch, PHASE_PLAIN, m);
+        if (piece == PIECE_MIX && m > 1) {
+            chain(&e->pass, token, m - 1, past);
+            run_job(e, nextn_cache_job);
+            chain(&e->pass, token + m - 1, 1, past + m - 1);
+        }
         run_job(e, piece_job);
         if (piece == PIECE_HEAD)
             for (int t = 0; t < m; t++) {
-                volatile int token_of = argmax(e->logits[0], VOCAB);
+                volatile int token_of = argmax(e->logits[t], VOCAB);
                 (void)token_of;
             }
         lap(&e->watch, 0, PART_SAMPLING);

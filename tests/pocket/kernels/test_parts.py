@@ -74,19 +74,34 @@ def test_bytes_by_part_are_the_engines_own_account(engines):
 )
 def test_a_piece_runs_its_parts_and_no_others(engines, piece, parts):
     engine = engines(**MTP)
+    between = engine.describe()["bytes_per_step"]
     for tokens in (1, 4):
-        found = engine.piece(piece, tokens, 100, 3)
+        found = engine.piece(piece, [5] * tokens, 100, 3, between)
         assert found["passes"] == 3 and found["tokens"] == 3 * tokens
         busy = {p for p, s in found["seconds"].items() if s > 0}
-        assert parts <= busy <= parts | {"rest", "sampling"}
-        assert found["experts"] == (24 if piece == "moe" else 0)  # equal tokens share their eight
+        entered = (
+            {"mla_projections"} if piece == "mix" and tokens > 1 else set()
+        )  # of tokens that nothing is drafted from
+        assert parts | entered <= busy <= parts | entered | {"rest", "sampling"}
+        assert found["experts"] == (3 * 80 if piece == "moe" else 0)  # in each layer equal tokens share their eight
+        assert found["positions"] == (3 * 2 * (100 + tokens) if piece == "mla" else 0)  # both layers that attend
 
 
-def test_a_cold_piece_takes_longer_than_a_warm_one(engines):
+def test_different_tokens_choose_more_experts(engines):
     engine = engines(**MTP)
-    between = engine.describe()["bytes_per_step"]
-    warm, cold = (engine.piece("kda", 1, 64, 5, b)["seconds"]["kda_projections"] for b in (0, between))
-    assert cold > warm > 0
+    one, two, four = (engine.piece("moe", ids, 64, 1)["experts"] for ids in ([5] * 4, [5, 12, 5, 12], [5, 12, 19, 26]))
+    assert one == 80 < two < four <= 240
+
+
+def test_probing_a_piece_leaves_a_request_as_it_was(engines, prompts):
+    engine = engines(**MTP)
+    want = engine.start(prompts[0], GREEDY)
+    want.join(60)
+    for piece in ("kda", "mla", "moe", "mix", "head", "around"):
+        engine.piece(piece, [5, 12, 19], 100, 2, 1 << 20)
+    again = engine.start(prompts[0], GREEDY)
+    again.join(60)
+    assert again.poll() == want.poll()
 
 
 def test_products_of_every_shape_of_a_pass_can_be_timed(engines):
