@@ -16,10 +16,10 @@ import psutil
 from labkit.errors import BadInput
 from labkit.measure.probe import CLEAN
 
-WANTED, LEAST = 7, 3  # quiet sweeps wanted; to go by when time is up
+WANTED, LEAST = 7, 5  # quiet sweeps wanted; to go by when time is up
 MOST_S = 8.0  # after which no further sweep starts
 PASSES = "LABKIT_PROBE_PASSES"  # environment: sweeps wanted instead, where time matters more than the last percent
-SLACK = 1.10  # a canary's time over its usual time from which on something was in the way
+SLACK = 1.25  # a canary's time over its usual time from which on something was in the way
 OTHERS = 0.10  # share of the cores' time that other programs may use
 BETWEEN = 25  # probes from one canary to the next
 USED = ("user", "system", "nice", "irq", "softirq", "steal")  # of a core's time; the rest it was idle
@@ -41,8 +41,8 @@ class Sweep:
 
 @dataclass(frozen=True)
 class Swept:
-    """took, canaries: medians over the sweeps that count. disturbed: why the values hold other programs' work too, ""
-    when they do not; then they are the least of all sweeps."""
+    """took, canaries: over the sweeps that count, the mean of those in the middle. disturbed: why the values hold other
+    programs' work too, "" when they do not; then all sweeps count."""
 
     took: dict[Hashable, Took]
     canaries: dict[str, float]
@@ -67,9 +67,8 @@ def swept(probes: Mapping[Hashable, Callable[[], Took]], canaries: Mapping[str, 
             what = f"the host of this virtual machine gave {stolen:.0%} of it to others"
         disturbed = f"probed while {what}: {len(good)} of {len(made)} passes were undisturbed"
         good = made
-    usual = np.min if disturbed else np.median  # whatever disturbs only ever adds time
-    took = {name: _over([s.took[name] for s in good], usual) for name in probes}
-    seen = {name: float(usual([t for s in good for t in s.canaries[name]])) for name in canaries}
+    took = {name: _over([s.took[name] for s in good]) for name in probes}
+    seen = {name: middle([t for s in good for t in s.canaries[name]]) for name in canaries}
     return Swept(took, seen, disturbed, made)
 
 
@@ -134,7 +133,14 @@ class Others:
         return every if self._cores is None or self._cores[-1] >= len(every) else [every[i] for i in self._cores]
 
 
-def _over(tries: list[Took], usual: Callable) -> Took:
+def middle(times: Sequence[float]) -> float:
+    """Mean without the fastest and the slowest fifth. A request takes as long as hundreds of probes and so sees the
+    mean of what the machine does meanwhile, but a probe that was interrupted says nothing."""
+    n = len(times) // 5
+    return float(np.mean(np.sort(times)[n : len(times) - n]))
+
+
+def _over(tries: list[Took]) -> Took:
     if isinstance(tries[0], dict):
-        return {part: float(usual([t[part] for t in tries])) for part in tries[0]}
-    return float(usual(tries))
+        return {part: middle([t[part] for t in tries]) for part in tries[0]}
+    return middle(tries)
