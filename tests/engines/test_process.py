@@ -228,6 +228,41 @@ def test_the_key_reaches_the_engine_and_nothing_that_is_kept(tmp_path, scripted,
     assert "api_key='(hidden)'" in everything and "--api-key $LAB_TEST_KEY" in everything
 
 
+def _command_lines(pid):
+    return [" ".join(p.cmdline()) for p in (psutil.Process(pid), psutil.Process(pid).parent())]
+
+
+@pytest.mark.parametrize("ways", [{"key_env": "SCRIPTED_KEY"}, {"key_config": "--config"}], ids=["variable", "file"])
+def test_the_key_is_on_no_command_line_where_the_engine_has_another_way(tmp_path, scripted, monkeypatch, ways):
+    monkeypatch.setenv("LAB_TEST_KEY", "sk-planted-0123")
+    monkeypatch.setenv("LABKIT_RUNTIME_DIR", str(tmp_path / "runtime"))
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    left = tmp_path / "runtime" / "key-999999999-x.yaml"  # of a lab that was killed
+    left.write_text("api-key: sk-old")
+    events = []
+    config = CONFIG.replace(api_key_env="LAB_TEST_KEY")
+    with start(tmp_path, scripted(**ways), config, on_event=events.append) as engine:
+        assert engine.server_info()["version"] == "t"  # 401 without the key
+        assert not any("sk-planted" in line for line in _command_lines(engine.pid))
+        assert "--api-key $LAB_TEST_KEY" in repr(engine.launch_record())  # what one may type
+        files = [p for p in (tmp_path / "runtime").rglob("*") if p.is_file()]
+        assert not any(b"sk-planted" in p.read_bytes() for p in files)
+    assert "sk-planted" not in repr(events) and not any("warning" in e.text for e in events)
+    assert left.exists() is ("key_env" in ways)
+
+
+@pytest.mark.parametrize("ways", [{}, {"key_config": "--config"}], ids=["a flag alone", "the option is taken"])
+def test_a_key_that_every_user_can_see_is_said(tmp_path, scripted, monkeypatch, ways):
+    monkeypatch.setenv("LAB_TEST_KEY", "sk-planted-0123")
+    mine, events = tmp_path / "mine.yaml", []
+    mine.write_text("say: hello\n")
+    launcher = scripted(*(["--config", str(mine)] if ways else []), **ways)
+    with start(tmp_path, launcher, CONFIG.replace(api_key_env="LAB_TEST_KEY"), on_event=events.append) as engine:
+        assert engine.server_info()["version"] == "t"
+        assert any("sk-planted" in line for line in _command_lines(engine.pid))
+    assert [e.text for e in events if "warning" in e.text and "command line" in e.text]
+
+
 def test_a_key_that_is_not_set(tmp_path, scripted):
     with pytest.raises(BadInput, match="api_key_env"):
         start(tmp_path, scripted(), CONFIG.replace(api_key_env="LAB_NO_SUCH_KEY"))

@@ -143,7 +143,7 @@ def command(config: "EngineConfig", port: int) -> Launch:
     if not far:
         words = [str(_file(w, ())) if w == SMOLLM2 else w for w in words]
     argv += ["--host", config.host, "--port", str(port), "--parallel", "1", *words]
-    return Launch([*argv, *config.extra_args], env)
+    return Launch([*argv, *config.extra_args], env, key_env="LLAMA_API_KEY")
 
 
 def at_once(config: "EngineConfig", n: int) -> "EngineConfig":

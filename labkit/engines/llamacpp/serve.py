@@ -6,6 +6,7 @@ The server is llama.cpp's C++ one, in this process; only the reading of flags is
 """
 
 import argparse
+import os
 import sys
 import threading
 
@@ -20,7 +21,7 @@ def parser() -> argparse.ArgumentParser:
     flag("--host", default="127.0.0.1")
     flag("--port", type=int, default=8080)
     flag("--parallel", type=int, default=1)
-    flag("--api-key")
+    flag("--api-key", default=os.environ.get("LLAMA_API_KEY"))  # llama-server's own variable
     flag("--threads", type=int)
     flag("--threads-batch", type=int)
     flag("--batch-size", type=int)

@@ -117,7 +117,8 @@ def command(config: "EngineConfig", port: int) -> Launch:
     if config.simulate_acc_len is not None:
         # Accepted tokens are then the draft's own, so the next round computes on real states.
         env["SGLANG_SIMULATE_ACC_TOKEN_MODE"] = "real-draft-token"
-    return Launch([*argv, *config.extra_args], {"PYTHONUNBUFFERED": "1", **env, **config.env})
+    env = {"PYTHONUNBUFFERED": "1", **env, **config.env}
+    return Launch([*argv, *config.extra_args], env, key_config="--config")  # it has no variable for the key
 
 
 def at_once(config: "EngineConfig", n: int) -> "EngineConfig":
