@@ -18,6 +18,7 @@ from labkit.params import COMMON, NOTEBOOKS, SWEEP, Params, Sampling, Sweep, com
 
 LOAD = ("workload", "count", "prompt_tokens", "output_tokens", "seed", "shots", "sampling")  # as in Params.load()
 MACHINE, THIS = "machine", "this"
+AT_ONCE = ("concurrency", "clients", "rate")  # as labkit load calls what no block of a sweep measures
 MOST = 10_000  # configurations of one sweep
 _NO_DRAFTS = {"steps": 0, "topk": 0, "draft_tokens": 0}  # so that a condition can compare them
 
@@ -130,6 +131,10 @@ def _check(name: str, value: object, where: str, sweep: Sweep) -> None:
         kind = "env" if name != "extra_args" else name
         check(_type(EngineConfig, kind), where.removesuffix(name) + kind, whole[kind])
         return
+    if name in AT_ONCE:
+        raise BadInput(
+            where, value, "one request at a time: labkit load -f FILE --concurrency 1,4 asks several at once"
+        )
     head, _, below = name.partition(".")
     model = {"speculative": Speculative, "sampling": Sampling}.get(head) if below else None
     if model is None:

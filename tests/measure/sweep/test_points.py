@@ -64,6 +64,47 @@ sweep:
     assert plan.points[5].arm.load["sampling"] == {"temperature": 0.5}
 
 
+AXES = {  # field -> two values, and where a configuration has the second one
+    "workload": ("synthetic", "word-problems", lambda a: a.load["workload"]),
+    "count": (2, 3, lambda a: a.load["count"]),
+    "seed": (1, 2, lambda a: a.load["seed"]),
+    "shots": (0, 2, lambda a: a.load["shots"]),
+    "prompt_tokens": (64, 256, lambda a: a.load["prompt_tokens"]),
+    "output_tokens": (16, 32, lambda a: a.load["output_tokens"]),
+    "sampling": ({"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9}, lambda a: a.load["sampling"]),
+    "sampling.top_k": (1, 5, lambda a: a.load["sampling"]["top_k"]),
+    "model": ("pocket", "/models/other", lambda a: a.config.model),
+    "context_length": (1024, 2048, lambda a: a.config.context_length),
+    "threads": (1, 2, lambda a: a.config.threads),
+    "env.OMP_NUM_THREADS": ("1", "2", lambda a: a.config.env["OMP_NUM_THREADS"]),
+    "extra_args": ([], ["--log-requests"], lambda a: list(a.config.extra_args)),
+    "python": ("/a/python", "/b/python", lambda a: a.config.python),
+}
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_each_kind_of_field_can_be_an_axis(name):
+    """Two configurations, each with its own value; under a load of its own there is a baseline of its own."""
+    first, second, value = AXES[name]
+    plan = points.read({"sweep": {"grid": {name: [first, second]}}})
+    assert [value(p.arm) for p in plan.measured] == [first, second], [p.skipped for p in plan.points]
+    assert len(plan.baselines) == (2 if name.partition(".")[0] in points.LOAD else 1)
+    assert all(plan.baselines[points.group(p)].arm.load == p.arm.load for p in plan.measured)
+
+
+def test_engines_are_an_axis():
+    plan = points.read({"sweep": {"list": [{"threads": 1}, {"engine": "sglang", "model": "/models/other"}]}})
+    assert [(p.arm.config.engine, p.skipped) for p in plan.measured] == [("pocket", ""), ("sglang", "")]
+
+
+def test_machines_are_an_axis_and_compare_with_a_baseline_of_their_own():
+    machines = {"far": {"command_prefix": ["ssh", "far"]}, "near": {"url": "http://127.0.0.1:9"}}
+    plan = points.read({"sweep": {"grid": {"machine": ["this", "far"], "fp8_lm_head": [True]}, "machines": machines}})
+    assert [p.machine for p in plan.measured] == ["this", "far"] and len(plan.baselines) == 2
+    far = plan.baselines[points.group(plan.measured[1])]
+    assert far.machine == "far" and list(far.arm.config.command_prefix) == ["ssh", "far"]
+
+
 def test_the_baseline_among_the_configurations_is_a_control_and_doubles_are_measured_once():
     plan = read("sweep: {list: [{fp8_lm_head: true}, {fp8_lm_head: true, port: 4000}, {fp8_lm_head: false}]}")
     assert [bool(p.arm) for p in plan.points] == [True, False, True]
@@ -83,6 +124,8 @@ def test_the_baseline_among_the_configurations_is_a_control_and_doubles_are_meas
         ("sweep: {grid: {env.API_KEY: [sk-hidden]}}", "sweep.grid.env.API_KEY"),
         ("sweep: {grid: {machine: [moon]}}", "sweep.grid.machine"),
         ("sweep: {grid: {count: [0]}}", "sweep.grid.count"),
+        ("sweep: {grid: {concurrency: [1, 4]}}", "sweep.grid.concurrency"),
+        ("sweep: {list: [{rate: 2.5}]}", "sweep.list[0].rate"),
         ("sweep: {list: [{threads: 1}], where: ['threads <']}", "sweep.where[0]"),
         ("sweep: {list: [{threads: 1}], where: ['thread < 2']}", "sweep.where[0]"),
         ("sweep: {list: [{threads: 2}], machines: {far: {model: x}}}", "sweep.machines.far.model"),
