@@ -83,8 +83,24 @@ def write_json(path: str | Path, document: object, kept: str = KEPT, plain: Call
     write_text(path, json.dumps(document, indent=1, default=plain) + "\n", kept)
 
 
+def open_log(path: str | Path, kept: str = KEPT) -> BinaryIO:
+    """A file of lines to `append` to. The last line, where a kill has cut it, is ended, so that it costs only itself.
+    Raises NoRoom."""
+    with told(path, kept):
+        file = open(path, "a+b", buffering=0)  # noqa: SIM115 whoever asked for it closes it
+        try:
+            if file.seek(0, os.SEEK_END):
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")
+        except BaseException:
+            file.close()
+            raise
+    return file
+
+
 def append(file: BinaryIO, data: bytes, kept: str = KEPT) -> None:
-    """Add to a file opened with "ab" and buffering=0; on disk when this returns, not at all after NoRoom."""
+    """Add to a file of open_log; on disk when this returns, not at all after NoRoom."""
     # Unbuffered: a kill in here leaves at most one cut line at the end.
     before, written = os.fstat(file.fileno()).st_size, 0
     try:

@@ -34,6 +34,7 @@ class Gathered:
         self.records: list[tuple[str, dict[str, Result]]] = []
         self.unreadable: list[str] = []
         self.ladders: list[list[ladder.Arm]] = []
+        self._ladder: list[tuple[str, Result]] | None = None
         for meta in sorted(self.out_dir.glob("*/run.json")):
             try:
                 run = read_run(meta.parent)
@@ -51,6 +52,11 @@ class Gathered:
     def ladder(self) -> list[tuple[str, Result]]:
         """The newest result of each arm of a ladder under one load: the load that has most arms; of equals one whose
         arms stand in a single record, then the newest. An arm that is broken on purpose stands on no ladder."""
+        if self._ladder is None:
+            self._ladder = self._found()
+        return self._ladder
+
+    def _found(self) -> list[tuple[str, Result]]:
         order: dict[str, str] = {}  # digest of a configuration -> the arm's name, in the order of the ladders
         for arms in self.ladders:
             for arm in ladder.choose(arms):

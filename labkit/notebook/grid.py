@@ -20,7 +20,7 @@ from labkit.measure.pool import SIDE_BY_SIDE
 from labkit.measure.recall import turned
 from labkit.measure.results import Arm, Result, cost, speedup, varies
 from labkit.measure.runner import Runner
-from labkit.measure.sweep import halving
+from labkit.measure.sweep import race
 from labkit.notebook.experiment import Experiment
 from labkit.notebook.render import span
 from labkit.notebook.settings import Setting
@@ -86,9 +86,9 @@ class Spot:
         return len({estimates.pass_of(r) for r in self.result.rows}) if self.result is not None else 0
 
     def row(self) -> dict:
-        """As labkit.measure.sweep.halving reads a configuration."""
+        """As labkit.measure.sweep.race reads a configuration."""
         s = self.gain
-        out = {"config": id(self), "status": "measured", "speedup": s.value}
+        out = {"config": id(self), "status": "measured", "speedup": s.value, "repeats": self.passes}
         return out | {"speedup_low": s.low, "speedup_high": s.high}
 
     def look(self, runner: Runner) -> bool:
@@ -221,7 +221,8 @@ class Grid:
         """The points of a load that are to be measured on, or why none is."""
         if self.leads(spots):
             return DECIDED
-        names = halving.survivors([s.row() for s in spots])[:SIZE]
+        stands = race.standing([s.row() for s in spots])
+        names = (stands.focus() or stands.names[:1])[:SIZE]
         rivals = [s for s in spots if id(s) in names]
         return rivals if min(s.passes for s in rivals) < ENOUGH else ALIKE
 

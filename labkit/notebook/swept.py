@@ -8,7 +8,7 @@ from labkit.fields import Text, check
 from labkit.figures.show import bundle, follow_theme
 from labkit.notebook import render
 from labkit.notebook.mode import is_live
-from labkit.records.sweep import META, SweepRun, read_sweep
+from labkit.records.sweep import LOG, META, SweepRun, read_sweep
 from labkit.report import sweep as parts
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class Swept:
         self._folder = Path(check(Text, "folder", folder)) if folder else None
         if self._folder is not None:
             read_sweep(self._folder)  # BadInput at once, not in a later cell
+        self._read: tuple[tuple, SweepRun | None] = ((), None)
         self._placed: dict[str, DisplayHandle] = {}
         if self.live:
             follow_theme()
@@ -42,9 +43,15 @@ class Swept:
         return found[-1].parent if found else None
 
     def read(self) -> SweepRun | None:
-        """The sweep as it stands now, None where there is none."""
+        """The sweep as it stands now, None where there is none; the same object as long as its log has not grown."""
         folder = self.folder
-        return read_sweep(folder) if folder is not None else None
+        if folder is None:
+            return None
+        stamp = tuple((folder / name).stat() if (folder / name).exists() else None for name in (META, LOG))
+        stamp = folder, *((s.st_ino, s.st_mtime_ns, s.st_size) for s in stamp if s is not None)
+        if self._read[0] != stamp:
+            self._read = stamp, read_sweep(folder)
+        return self._read[1]
 
     def details(self, run: SweepRun, name: str) -> str:
         """One configuration as HTML."""

@@ -79,10 +79,8 @@ class Store:
                     raise BadInput("repeat", row["repeat"], "a repeat that is not kept yet")
             head = [] if old else [{"config": config.as_dict(), "load": load, "version": version}]
             lines = [json.dumps(row, allow_nan=False, separators=(",", ":")).encode() + b"\n" for row in head + rows]
-            with open(path, "ab", buffering=0) as file:
-                if file.tell() and not path.read_bytes().endswith(b"\n"):
-                    lines.insert(0, b"\n")  # a kill cut the last line: end it, so that it costs only itself
-                kept = f"the {len(old)} lines before are kept there, the new rows in the record of their run"
+            kept = f"the {len(old)} lines before are kept there, the new rows in the record of their run"
+            with disk.open_log(path, kept) as file:
                 disk.append(file, b"".join(lines), kept)
         return self.get(config, load, version)
 

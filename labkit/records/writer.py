@@ -33,8 +33,7 @@ class RunWriter:
             raise BadInput("run directory", str(directory), "a directory without a run; records are never overwritten")
         disk.folder(self.directory)
         self.rows, self.resumed = 0, []
-        with disk.told(self.directory / schema.LOG, "nothing was measured yet"):
-            self._log = open(self.directory / schema.LOG, "ab", buffering=0)
+        self._log = disk.open_log(self.directory / schema.LOG, "nothing was measured yet")
         self.meta = {
             "schema": schema.SCHEMA,
             "id": f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}",

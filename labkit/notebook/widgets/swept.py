@@ -11,7 +11,7 @@ from labkit.figures import live
 from labkit.figures.show import bundle
 from labkit.notebook import render
 from labkit.notebook.widgets import controls
-from labkit.notebook.widgets.saved import HIDE, LIVE
+from labkit.notebook.widgets.saved import Alive, Outputs, Saved
 from labkit.records.sweep import RUNNING, SweepRun
 from labkit.report import sweep as parts
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from labkit.notebook.swept import Swept
 
 EVERY_S = 2.0  # how often the folder of a running sweep is looked at
+PICTURES = 6
 CLICK = "Click a point, or choose a configuration: its command line, record and params file are shown here."
 
 
@@ -36,23 +37,21 @@ class Watcher:
         self.again = controls.button("Look again", "refresh", "Read the sweep's folder anew, and follow it if it runs.")
         self.save = controls.button("Save params file", "save", "Write the chosen configuration for labkit ladder -f.")
         self.menu.observe(lambda change: self._shown(change["new"]), "value")
-        self.again.on_click(lambda _: self._guarded(self.follow))
-        self.save.on_click(lambda _: self._guarded(self._saved))
-        self.note = W.HTML()
+        self.note = controls.Alert()
+        self.again.on_click(lambda _: self.note.guarded(self.follow))
+        self.save.on_click(lambda _: self.note.guarded(self._written))
         tools = W.HBox([self.menu, self.save, self.again], layout=W.Layout(flex_flow="row wrap"))
         self.box = W.VBox([self.status, tools, self.note, self.chosen, self.board], layout=W.Layout(width="100%"))
-        self.box.add_class(LIVE)
         self.thread: threading.Thread | None = None
-        self._stop, self._seen, self._plain = threading.Event(), None, []
+        self._stop, self._seen, self._figures = threading.Event(), None, []
+        self._saved = Saved(self._plain, lambda which: 1 + PICTURES)
 
     def show(self) -> None:
-        """Display, and follow the sweep if it runs. What stays in the notebook's file stands below, hidden where the
-        widgets are alive."""
-        from IPython.display import HTML, display
+        """Display, and follow the sweep if it runs."""
+        from IPython.display import display
 
-        display(HTML(HIDE + render.STYLE))
-        display(self.box)
-        self._plain = [display({"text/plain": ""}, raw=True, display_id=True) for _ in range(7)]
+        display(Alive(self.box))
+        self._saved.place("run", empty=True)
         self.follow()
 
     def follow(self) -> None:
@@ -77,12 +76,12 @@ class Watcher:
         stamp = state, run.directory, len(run.lines)  # drawing takes a core that a measurement may need
         if stamp != self._seen:
             self._seen = stamp
-            figures = parts.drawn(run)
-            self.board.show(figures)
+            self._figures = parts.drawn(run)
+            self.board.show(self._figures)
             self._menu(run)
             self.lab.renew()
             if state != RUNNING:
-                self._keep(parts.standing(run), figures)
+                self._saved.refresh()
         return state
 
     def choose(self, name: str) -> None:
@@ -111,20 +110,13 @@ class Watcher:
         self.save.disabled = not name
         self.chosen.value = self.lab.details(self.sweep, name) if name else render.note(CLICK)
 
-    def _saved(self) -> None:
+    def _written(self) -> None:
         text = self.lab.params_text(self.sweep, self.menu.value)
         path = disk.fresh(self.lab.out_dir, f"{self.menu.value}-params", ".yaml")
         disk.write_text(path, text, "the sweep is kept")
         self.note.value = render.note(f"written: {path}")
 
-    def _guarded(self, work) -> None:
-        try:
-            work()
-        except LabError as e:
-            self.note.value = render.note(str(e), "alert")
-
-    def _keep(self, said: str, figures: list) -> None:
-        """Plain copies, for whoever opens the file without a kernel."""
-        made = [({"text/plain": said}, {}), *(bundle(f) for f in figures)]
-        for handle, (data, metadata) in zip(self._plain, made, strict=False):
-            handle.update(data, metadata=metadata, raw=True)
+    def _plain(self, which: str) -> Outputs:
+        """What stays in the notebook's file."""
+        said = parts.standing(self.sweep) if self.sweep is not None else self.lab.none()
+        return [({"text/plain": said}, {}), *map(bundle, self._figures)]
