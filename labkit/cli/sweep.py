@@ -22,7 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", nargs="?", metavar="FILE", help="params file with a sweep section")
     parser.add_argument("-f", "--params", metavar="YAML", help="the same")
     parser.add_argument("--resume", metavar="RUN", help="go on with a sweep that was interrupted")
-    parser.add_argument("--budget", metavar="TIME", help="such as 90s, 30m or 2h: spent by successive halving")
+    parser.add_argument(
+        "--budget", metavar="TIME", help="such as 90s, 30m or 2h: spent on what may still be the fastest"
+    )
     parser.add_argument("--dry-run", action="store_true", help="only say what would be measured and what is skipped")
     parser.add_argument("--out", metavar="DIR", help="parent of the sweep's folder (default: outputs)")
     _turn.add_arguments(parser)
@@ -32,6 +34,7 @@ def main(args: argparse.Namespace) -> int:
     from labkit import disk
     from labkit.batch.line import Line
     from labkit.measure.sweep import drive, points
+    from labkit.measure.sweep.again import standings
     from labkit.measure.sweep.local import Local, reachable
     from labkit.params import read_yaml
     from labkit.records.sweep import read_sweep
@@ -68,7 +71,9 @@ def main(args: argparse.Namespace) -> int:
             found = driver.go()
     rows = found.rows
     if args.json:
-        print(json.dumps({"sweep": str(directory), "configs": rows, "finals": found.finals}))
+        print(
+            json.dumps({"sweep": str(directory), "configs": rows, "standings": standings(rows), "finals": found.finals})
+        )
         return 0
     for text in lines(rows, found.finals):
         print(text)
@@ -98,7 +103,8 @@ def seconds(text: str) -> float:
 
 def lines(rows: list[dict], finals: list[dict]) -> list[str]:
     """The table, fastest first, then what has no numbers with its reason, then what may be called best."""
-    from labkit.measure.sweep.again import second_look
+    from labkit.engines.secrets import hide_text
+    from labkit.measure.sweep.again import second_look, standings, stands
 
     measured = sorted((r for r in rows if r["status"] == "measured"), key=lambda r: (r["load"], -r["speedup"]))
     head = ["config", "x baseline [95%]", "TPOT ms", "a", "c", "accuracy", "repeats", "what it is"]
@@ -119,7 +125,12 @@ def lines(rows: list[dict], finals: list[dict]) -> list[str]:
         )
     widths = [max(len(row[i]) for row in table) for i in range(len(head))]
     out = ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in table]
-    out += [
-        f"{r['status']}: {r['config']}: {r.get('reason', '')}" for r in rows if r["status"] in ("failed", "pending")
-    ]
-    return out + [text for f in finals for text in second_look(f)]
+    out += [f"failed: {r['config']}: {r.get('reason', '')}" for r in rows if r["status"] == "failed"]
+    found = standings(rows)
+    out += map(stands, found)
+    missed = {r["config"] for r in rows if r["status"] == "pending"} - {n for s in found for n in s["missed"]}
+    if missed:
+        out.append(
+            f"not measured: {len(missed)} ({', '.join(sorted(missed)[:NAMED])}{', ...' * (len(missed) > NAMED)})"
+        )
+    return [hide_text(text) for text in (*out, *(text for f in finals for text in second_look(f)))]

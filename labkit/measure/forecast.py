@@ -1,11 +1,13 @@
 """How long a measurement will take: from bytes before anything was timed, then from what was timed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Protocol
 
 from labkit import workloads
+from labkit.engines.config import EngineConfig
 from labkit.errors import LabError
 from labkit.measure import estimates, machine, session
-from labkit.measure.pool import Pool
+from labkit.measure.plan import Block
 from labkit.measure.results import Arm
 
 # Seconds until an engine serves, and the bytes of a step above which a model runs from a GPU's memory (200 GB/s are
@@ -15,10 +17,16 @@ SMALL = 1e9
 OVERHEAD_S = 0.03  # a flush and a connection
 
 
+class Starts(Protocol):
+    """Whoever knows how long engines take to start (a Pool does)."""
+
+    def start_seconds(self, config: EngineConfig) -> float | None: ...
+
+
 class Forecast:
     """Seconds of requests, starts and whole plans. timed: rows by arm name of the very settings, as far as known."""
 
-    def __init__(self, pool: Pool, timed: Mapping[str, Sequence[dict]]):
+    def __init__(self, pool: Starts, timed: Mapping[str, Sequence[dict]]):
         self._pool = pool
         # Sums by arm, [requests, s to the first token, s to the last]: asked anew after every one of many requests.
         self._sums: dict[str, list[float]] = {}
@@ -55,11 +63,30 @@ class Forecast:
         """Seconds until an engine of this arm serves."""
         return self._pool.start_seconds(arm.config) or FIRST_START_S.get(arm.config.engine, 0.0)
 
+    def seconds(
+        self, blocks: Sequence[Block], done: Container[tuple[str, int, int]] = (), running: Iterable[str] = ()
+    ) -> float:
+        """Seconds of these blocks without the requests that are done. running: digests of the engines that serve now;
+        a block stops those that it does not need, as the pool does."""
+        total, running = 0.0, set(running)
+        for block in blocks:
+            left = block.left(done)
+            if left:
+                fresh = {a.config.digest(): a for a in block.arms if a.config.digest() not in running}
+                running = {a.config.digest() for a in block.arms}
+                total += sum(map(self.start, fresh.values())) + sum(map(self.warmup, block.arms))
+                total += sum(map(self.request, left))
+        return total
+
     def _parts(self, arm: Arm) -> tuple[float, float]:
         """(to the first token, after it) of a request, s."""
         if arm.name in self._sums:
             requests, first, last = self._sums[arm.name]
             return first / requests, (last - first) / requests
+        return self._said(arm)
+
+    def _said(self, arm: Arm) -> tuple[float, float]:
+        """The same as its bytes say it."""
         if arm.name not in self._by_bytes:
             self._by_bytes[arm.name] = _parts_by_bytes(arm)
         return self._by_bytes[arm.name]

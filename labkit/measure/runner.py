@@ -7,7 +7,7 @@ from passes in which all of its arms took part: what was measured at another tim
 
 import threading
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -75,18 +75,10 @@ class Runner(Memory):
         for row in resumed:
             if row["repeat"] >= 0:
                 times.add(row)
-        return self._seconds(blocks, times, _done(resumed)), all(map(times.knows, arms))
+        return times.seconds(blocks, _done(resumed), self._digests()), all(map(times.knows, arms))
 
-    def _seconds(self, blocks: Sequence[Block], times: Forecast, done: Container) -> float:
-        total, running = 0.0, {e.config.digest() for e in self.pool.running()}
-        for block in blocks:
-            left = block.left(done)
-            if left:
-                fresh = [a for a in block.arms if a.config.digest() not in running]
-                running = {a.config.digest() for a in block.arms}
-                total += sum(map(times.start, fresh)) + sum(map(times.warmup, block.arms))
-                total += sum(map(times.request, left))
-        return total
+    def _digests(self) -> set[str]:
+        return {e.config.digest() for e in self.pool.running()}
 
     # --- doing it --------------------------------------------------------------------------------------------------
 
@@ -125,7 +117,7 @@ class Runner(Memory):
                         done.add((row["arm"], row["repeat"], row["index"]))
                         progress.done += 1
                         rest = sum(times.request(a) for a in block.left(done))
-                        progress.eta_s = rest + self._seconds(blocks[at + 1 :], times, done)
+                        progress.eta_s = rest + times.seconds(blocks[at + 1 :], done, self._digests())
                     yield progress
                 if cancel.is_set():
                     progress.text, progress.row = "cancelled", None

@@ -18,9 +18,10 @@ RUNNING, FINISHED, INTERRUPTED, EMPTY = "running", "finished", "interrupted", "n
 SCHEMA = 1
 
 
-@dataclass
+@dataclass(eq=False)
 class SweepRun:
-    """meta: sweep.json. lines: configs.jsonl, in the order in which they were finished (rows and decisions)."""
+    """meta: sweep.json. lines: configs.jsonl, in the order in which they were finished (rows and decisions). Two that
+    were read from one folder are two: it may have grown in between."""
 
     directory: Path
     meta: dict

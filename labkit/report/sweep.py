@@ -59,20 +59,27 @@ def standing(run: SweepRun) -> str:
 
 
 def best(run: SweepRun) -> list[str]:
-    """What measuring the best again on fresh prompts says, a paragraph per load; [] before that."""
+    """What may be called best: how sure the sweep is of its fastest, and what measuring the best again on fresh prompts
+    says, a paragraph each per machine and load; [] before anything was measured."""
     loads = {r["config"]: r["load"] for r in run.rows}
-    out = []
+    out = [again.stands(s) + "." for s in again.standings(run.rows)]
     for f in run.finals:
         where = f"{loads[f['best']]}: " if loads.get(f["best"]) else ""
         out.append(where + "; ".join(again.second_look(f)) + ".")
     return out
 
 
+@lru_cache(maxsize=4)
+def found_effects(run: SweepRun) -> tuple[effects.Effect, ...]:
+    """What each setting does, from what this object has read: a picture, two tables and a text show it."""
+    return tuple(effects.effects(effects.filled(run.rows, plan_of(run)), seed=_seed(run)))
+
+
 def effect_rows(run: SweepRun) -> tuple[list[str], list[tuple]]:
     """(head, rows) of the table of effects."""
     head = ["setting", "value", "against", "x speed-up [95%] ◇", "smallest to largest", "pairs", "changes with it"]
     rows = []
-    for e in effects.effects(effects.filled(run.rows, plan_of(run)), seed=_seed(run)):
+    for e in found_effects(run):
         r = e.ratio
         ends = (
             f" [{r.low:.3f}, {r.high:.3f}]"
@@ -224,7 +231,7 @@ def effects_html(run: SweepRun) -> str:
 
 def drawn(run: SweepRun) -> list:
     """The figures."""
-    return swept.figures(effects.filled(run.rows, plan_of(run)), run.finals, seed=_seed(run))
+    return swept.figures(effects.filled(run.rows, plan_of(run)), run.finals, found_effects(run))
 
 
 def _seed(run: SweepRun) -> int:

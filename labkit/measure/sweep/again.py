@@ -1,9 +1,11 @@
 """Any configuration of a sweep as a params file of its own, and what may be called best, in sentences."""
 
+from collections.abc import Mapping, Sequence
+
 import yaml
 
 from labkit.errors import BadInput
-from labkit.measure.sweep import points
+from labkit.measure.sweep import points, race
 from labkit.params import COMMON
 
 
@@ -55,3 +57,58 @@ def second_look(f: dict) -> list[str]:
         out.append(f"over the runner-up {f['runner_up']}: x{over['median']:.3f}{ends}")
     out.append(f"best: {f['called']}" if f["called"] else "no best: the two fastest cannot be told apart")
     return out
+
+
+def standings(rows: Sequence[Mapping]) -> list[dict]:
+    """Where the configurations of each machine and load stand after the sweep, before the second look:
+
+    fastest  the one that its passes show fastest, few passes counting for less
+    able     it and those that cannot be told apart from it
+    missed   those that were not measured, because the time was over or the sweep was interrupted
+    faster, clear  chance that another measured one is faster than it, and that one is by more than race.CLEAR
+    """
+    groups: dict[tuple[str, str], list[Mapping]] = {}
+    for r in rows:
+        if r["status"] in ("measured", "pending"):
+            groups.setdefault((r["machine"], r["load"]), []).append(r)
+    out = []
+    for (machine, load), mine in groups.items():
+        s = race.standing(mine)
+        if s is not None:
+            lead = s.names[0]
+            chances = {"faster": 1 - s.chance[lead], "clear": s.clear[lead]}
+            missed = [r["config"] for r in mine if r["status"] == "pending"]
+            out.append(
+                {"machine": machine, "load": load, "fastest": lead, "able": list(s.able), "missed": missed, **chances}
+            )
+    return out
+
+
+def stands(found: Mapping) -> str:
+    """One of `standings` as a sentence or three."""
+    lead, others = found["fastest"], [n for n in found["able"] if n != found["fastest"]]
+    where = ", ".join(x for x in (found["machine"], found["load"]) if x not in ("", points.THIS))
+    where += ": " if where else ""
+    if others:
+        alike = f"{where}not told apart from {lead} by the sweep: {_named(others)}"
+    else:
+        alike = f"{where}{lead} is faster than all others by more than the noise"
+    alike += (
+        f". Chance that another one is faster: {_percent(found['faster'])}, by more than {race.CLEAR:.0%}:"
+        f" {_percent(found['clear'])}"
+    )
+    if found["missed"]:
+        alike += f". Not measured: {_named(found['missed'])}"
+    return alike
+
+
+NAMED = 12  # configurations that a sentence names
+
+
+def _named(names: Sequence[str]) -> str:
+    more = len(names) - NAMED
+    return f"{len(names)} ({', '.join(names[:NAMED])}{f' and {more} more' if more > 0 else ''})"
+
+
+def _percent(chance: float) -> str:
+    return "under 1%" if chance < 0.01 else "over 99%" if chance > 0.99 else f"{chance:.0%}"

@@ -5,25 +5,37 @@ import contextlib
 import json
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Protocol
 
 from labkit import disk, waits
+from labkit.engines.secrets import hide
 from labkit.errors import BadInput
 from labkit.measure import stats
 from labkit.measure.pool import together
 from labkit.measure.results import Arm
-from labkit.measure.sweep import halving, points, rows
+from labkit.measure.sweep import points, race, rows
 from labkit.measure.sweep.block import SIZE_SIDE_BY_SIDE, Task
+from labkit.measure.sweep.budget import Budget, Limit
+from labkit.measure.sweep.costs import Costs
 from labkit.records import read_run
 from labkit.records.sweep import BLOCKS, FINISHED, LOCK, LOG, META, PROGRESS, SCHEMA, SweepRun, read_sweep
 
 FRESH = 1_000_003  # added to the seed of prompts for the second look
 Tell = Callable[[str, float | None], None]
-# Measures tasks into blocks/NAME of the folder, in any order; stop(): no further task is to be begun.
-Execute = Callable[[Sequence[Task], Path, Tell, Callable[[], bool]], Iterator[Task]]
+
+
+class Execute(Protocol):
+    """Measures tasks into blocks/NAME of the folder, in any order, as far as the limit lets it."""
+
+    @property
+    def width(self) -> int:
+        """Blocks that are measured at once."""
+
+    def __call__(self, tasks: Sequence[Task], directory: Path, tell: Tell, limit: Limit) -> Iterator[Task]: ...
 
 
 def create(document: dict, directory: Path, budget_s: float | None = None) -> points.Plan:
@@ -68,11 +80,18 @@ class Driver:
         with disk.told(path, "the sweep is kept"):
             for part in self.directory.glob("*.part"):
                 part.unlink(missing_ok=True)
-            cut = path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n")
-            self._log = open(path, "ab", buffering=0)  # noqa: SIM115
-            if cut:
-                self._log.write(b"\n")
-        self._began, self._before = time.monotonic(), max((x.get("spent_s", 0) for x in self.run.lines), default=0.0)
+            self._log = disk.open_log(path, "the sweep is kept")
+        self._began, said = time.monotonic(), [self.run.progress, *self.run.lines]
+        self._before = max((x.get("spent_s", 0) for x in said), default=0.0)
+        self.costs = Costs()
+        for x in self.run.lines:
+            if "block" in x:
+                name = x["block"]
+                line = next(r for r in self.run.lines if name in r.get("blocks", {}) and "round" in r)
+                task = self._task(name, line["blocks"][name], line["repeats"], line["round"])
+                with contextlib.suppress(BadInput):  # a record that was not copied with the sweep
+                    self.costs.learn(task, read_run(self.directory / BLOCKS / name), x.get("took_s"))
+        self.budget = Budget(self.run.meta["budget_s"], self.costs, lambda: self.spent_s, self._execute.width)
         return self
 
     def __exit__(self, *_) -> None:
@@ -86,37 +105,31 @@ class Driver:
 
     def go(self) -> SweepRun:
         """Measure whatever is not finished. Raises what the executor raises; everything finished is kept."""
-        budget = self.run.meta["budget_s"]
-        first = self._round(0, list(self._points), self.plan.params.repeats if budget is None else stats.LEAST, "all")
-        self._blocks(first, None if budget is None else halving.FIRST_SHARE * budget)
-        if budget is not None:
-            self._halve(budget)
-        self._look_again(budget)
+        limited = self.budget.total_s is not None
+        first = self._round(0, list(self._points), stats.LEAST if limited else self.plan.params.repeats, "all")
+        self._blocks(first)
+        number = 1
+        while limited and (line := self._decided(number) or self._raced(number)):
+            self._blocks(line)
+            number += 1
+        self._look_again()
         self._say(FINISHED, 0.0)
         return self.run
 
     # --- rounds ----------------------------------------------------------------------------------------------------
 
-    def _halve(self, budget: float) -> None:
-        total = halving.rounds(len(self._points))
-        for number in range(1, total + 1):
-            line = self._decided(number)
-            if line is None:
-                names = [n for g in self._bases for n in halving.survivors(self._measured(g))]
-                if len(names) <= len(self._bases):
-                    return
-                left = budget * (1 - halving.LAST_SHARE) - self.spent_s
-                each = halving.repeats(left, self._pass_s() * len(names), total + 1 - number)
-                if not each:
-                    return
-                line = self._round(number, names, each, "may still be the best")
-            self._blocks(line, budget * (1 - halving.LAST_SHARE))
+    def _raced(self, number: int) -> dict | None:
+        """The line of the next round of a budget, None where there is none."""
+        found = self.budget.next(
+            self._standings(), lambda names, n: self._tasks(self._packed(names, number), n, number), self._last
+        )
+        return None if found is None else self._round(number, *found, "may still be the fastest")
 
     def _round(self, number: int, names: Sequence[str], repeats: int, why: str) -> dict:
         """The line that says what a round measures: an earlier go's, or a new one."""
         line = self._decided(number)
         if line is None:
-            blocks = self._packed([self._points[n] for n in names], number)
+            blocks = self._packed(names, number)
             line = {"round": number, "repeats": repeats, "why": why, "blocks": blocks}
             self._append([line])
         return line
@@ -125,11 +138,11 @@ class Driver:
         """The line of a round that was begun."""
         return next((x for x in self.run.lines if x.get("round") == number), None)
 
-    def _packed(self, chosen: list[points.Point], number: int) -> dict[str, list[str]]:
+    def _packed(self, names: Sequence[str], number: int) -> dict[str, list[str]]:
         """Into blocks of one machine, in random order; configurations of one engine stay together, to share a start."""
         order = random.Random(f"{self.plan.sweep.seed} {number}")
         visits: dict[tuple[str, str], list[points.Point]] = {}
-        for p in chosen:
+        for p in (self._points[n] for n in names):
             visits.setdefault((p.machine, p.arm.config.digest()), []).append(p)
         shuffled = list(visits.items())
         order.shuffle(shuffled)
@@ -143,14 +156,25 @@ class Driver:
                 out[f"r{number}-{len(out):03d}"] = [p.name for ps in mine[i : i + size] for p in ps]
         return out
 
-    def _blocks(self, line: dict, until_s: float | None) -> None:
+    def _blocks(self, line: dict) -> None:
         done = self._finished()
-        left = [self._task(n, cs, line["repeats"], line["round"]) for n, cs in line["blocks"].items() if n not in done]
-        for task in self._execute(left, self.directory, self._eta, self._stop(until_s, task_s=self._block_s)):
-            self._commit(task, line["round"])
+        left = {n: cs for n, cs in line["blocks"].items() if n not in done}
+        tasks = self._tasks(left, line["repeats"], line["round"])
+        for task, took_s in self._timed(tasks, self.budget.rounds(self._last)):
+            self._commit(task, line["round"], took_s)
 
-    def _stop(self, until_s: float | None, task_s: Callable[[], float]) -> Callable[[], bool]:
-        return lambda: until_s is not None and self.spent_s + task_s() > until_s
+    def _timed(self, tasks: list[Task], limit: Limit) -> Iterator[tuple[Task, float]]:
+        """Each task when it is finished, with the seconds since the one before."""
+        self._left, began = tasks, time.monotonic()
+        for task in self._execute(tasks, self.directory, self._eta, limit):
+            now = time.monotonic()
+            self._left = [t for t in self._left if t.name != task.name]
+            yield task, now - began
+            began = now
+        self._left = []
+
+    def _tasks(self, blocks: Mapping[str, Sequence[str]], repeats: int, number: int) -> list[Task]:
+        return [self._task(n, cs, repeats, number) for n, cs in blocks.items()]
 
     def _task(self, name: str, configs: Sequence[str], repeats: int, number: int) -> Task:
         chosen = [self._points[c] for c in configs]
@@ -161,7 +185,7 @@ class Driver:
         arms = tuple(p.arm for p in chosen)
         return Task(name, arms, tuple(bases), repeats, self.plan.sweep.seed, answers, chosen[0].machine)
 
-    def _commit(self, task: Task, number: int) -> None:
+    def _commit(self, task: Task, number: int, took_s: float) -> None:
         """Rows of the block's configurations, and that it is finished, in one write."""
         holding = self._with(task)
         records = {n: read_run(self.directory / BLOCKS / n) for n in holding}
@@ -170,7 +194,9 @@ class Driver:
             mine = [records[n] for n, configs in holding.items() if arm.name in configs]
             base = self._bases[points.group(self._points[arm.name])]
             lines.append(rows.row(arm.name, base, mine, seed=self.plan.params.seed) | {"rounds": number + 1})
-        self._append([*lines, {"block": task.name, "spent_s": round(self.spent_s, 3)}])
+        self.costs.learn(task, records[task.name], took_s)
+        times = {"took_s": round(took_s, 3), "spent_s": round(self.spent_s, 3)}
+        self._append([*lines, {"block": task.name, **times}])
 
     def _with(self, task: Task) -> dict[str, list[str]]:
         """This block and the finished ones that hold one of its configurations, each with the configurations in it."""
@@ -180,62 +206,69 @@ class Driver:
 
     # --- the best, again -------------------------------------------------------------------------------------------
 
-    def _look_again(self, budget: float | None) -> None:
-        tasks = {}
-        for i, g in enumerate(self._bases):
-            best = halving.survivors(self._measured(g))[:2]
-            if any(x.get("final") == i for x in self.run.lines) or not best:
-                continue
-            seed = (self.plan.params.seed + FRESH) % 2**31
-            arms = [_fresh(a, seed) for a in (*(self._points[n].arm for n in best), self.plan.baselines[g].arm)]
-            base = replace(arms[-1], name=self._bases[g])
+    def _look_again(self) -> None:
+        looked = {x["final"] for x in self.run.lines if "final" in x}
+        if self.budget.total_s is None:
             each = max(5, 2 * self.plan.params.repeats)
-            if budget is not None:
-                each = max(stats.LEAST, halving.repeats(budget - self.spent_s, self._pass_s() * 3, len(self._bases)))
-            machine = self._points[best[0]].machine
-            tasks[f"final-{i}"] = (i, Task(f"final-{i}", tuple(arms[:-1]), (base,), each, machine=machine))
+        else:
+            each = self.budget.last(self._last)
+        tasks = {t.name: t for t in self._last(each)} if each else {}
+        left = [t for i in range(len(self._bases)) if i not in looked and (t := tasks.get(f"final-{i}"))]
         earlier = {r["config"]: r for r in self.run.rows}
-        for task in self._execute([t for _, t in tasks.values()], self.directory, self._eta, lambda: False):
+        for task, _ in self._timed(left, self.budget.second_look()):
             found = rows.second_look(task, self.directory, earlier, seed=self.plan.params.seed)
-            self._append([{"final": tasks[task.name][0], **found, "spent_s": round(self.spent_s, 3)}])
+            self._append([{"final": int(task.name[6:]), **found, "spent_s": round(self.spent_s, 3)}])
+
+    def _last(self, repeats: int) -> list[Task]:
+        """The second look as it would be now: of each group the best two, beside the baseline."""
+        out, seed = [], (self.plan.params.seed + FRESH) % 2**31
+        standings = self._standings()
+        for i, g in enumerate(self._bases):
+            if g in standings:
+                best = standings[g].names[:2]
+                arms = [_fresh(a, seed) for a in (*(self._points[n].arm for n in best), self.plan.baselines[g].arm)]
+                base, machine = replace(arms[-1], name=self._bases[g]), self._points[best[0]].machine
+                out.append(Task(f"final-{i}", tuple(arms[:-1]), (base,), repeats, machine=machine))
+        return out
 
     # --- what is there ---------------------------------------------------------------------------------------------
 
-    def _measured(self, group: str) -> list[dict]:
-        mine = {n for n, p in self._points.items() if points.group(p) == group}
-        return [r for r in self.run.rows if r["config"] in mine and r["status"] == "measured"]
+    def _standings(self) -> dict[str, race.Standing]:
+        """By group, of those that have a measured configuration."""
+        if self._stood[0] != len(self.run.lines):
+            mine: dict[str, list[dict]] = {g: [] for g in self._bases}
+            for r in self.run.rows:
+                if r["status"] == "measured":
+                    mine[points.group(self._points[r["config"]])].append(r)
+            found = {g: s for g, rows in mine.items() if (s := race.standing(rows))}
+            self._stood = len(self.run.lines), found
+        return self._stood[1]
 
     def _finished(self) -> set[str]:
         return {x["block"] for x in self.run.lines if "block" in x}
 
-    def _block_s(self) -> float:
-        done = len(self._finished())
-        return self.spent_s / done if done else 0.0
-
-    def _pass_s(self) -> float:
-        """Seconds that one pass of one configuration has taken, starts and baselines included."""
-        planned = [x for x in self.run.lines if "round" in x]
-        done = self._finished()
-        passes = sum(x["repeats"] * len(cs) for x in planned for n, cs in x["blocks"].items() if n in done)
-        return self.spent_s / passes if passes else 1.0
-
     def _append(self, lines: Iterable[dict]) -> None:
-        lines = list(lines)
+        lines = [hide(x) for x in lines]
         data = b"".join(json.dumps(x, allow_nan=False, separators=(",", ":")).encode() + b"\n" for x in lines)
         disk.append(self._log, data, f"{len(self._finished())} finished blocks are kept")
         self.run.lines += lines
 
     def _eta(self, text: str, block_left_s: float | None = None) -> None:
         """What happens now, with the time that is left for all blocks that are planned, and for the second look."""
-        planned = [n for x in self.run.lines if "round" in x for n in x["blocks"]]
-        left = max(0, len(planned) - len(self._finished()) - 1) + len(self._bases)
-        each = self._block_s()
-        eta = (block_left_s or 0.0) + left * each if each else None
-        if self.run.meta["budget_s"] is not None:
-            eta = max(0.0, self.run.meta["budget_s"] - self.spent_s)
+        eta = None
+        if self.budget.total_s is not None:
+            eta = max(0.0, self.budget.left_s)
+        elif self.costs.known:
+            # Drawn anew only when a block is finished: this is asked at every request.
+            if self._later[0] != len(self.run.lines):
+                tasks = [*self._left[1:], *self._last(2 * self.plan.params.repeats)]
+                self._later = len(self.run.lines), self.costs.blocks(tasks) / self._execute.width
+            eta = (block_left_s or 0.0) + self._later[1]
         self._say(text, eta)
 
     _said = float("-inf")
+    _stood: tuple[int, dict[str, race.Standing]] = (-1, {})  # lines of the log, standings after them
+    _later = (-1, 0.0)  # lines of the log, seconds of the blocks behind the one under way
 
     def _say(self, text: str, eta: float | None) -> None:
         self._tell(text, eta)

@@ -1,11 +1,14 @@
 """Blocks one after another on this machine, sharing engines from one block to the next."""
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from labkit.errors import BadInput
+from labkit.errors import BadInput, LabError
 from labkit.measure.pool import Pool
 from labkit.measure.sweep.block import Task, measure
+from labkit.measure.sweep.budget import Limit
 from labkit.measure.sweep.points import THIS, Plan
 from labkit.records.sweep import BLOCKS
 
@@ -20,6 +23,8 @@ def reachable(plan: Plan) -> None:
 class Local:
     """Context manager: leaving it stops the engines."""
 
+    width = 1
+
     def __init__(self):
         self.pool = Pool()
 
@@ -29,11 +34,32 @@ class Local:
     def __exit__(self, *_) -> None:
         self.pool.stop()
 
-    def __call__(self, tasks: Sequence[Task], directory: Path, tell, stop: Callable[[], bool]) -> Iterator[Task]:
+    def __call__(self, tasks: Sequence[Task], directory: Path, tell, limit: Limit) -> Iterator[Task]:
         for task in tasks:
-            if stop():
-                return
+            if not limit.fits(task):
+                continue
             tell(f"{task.name}: {len(task.arms)} configurations", None)
-            for p in measure(task, directory / BLOCKS / task.name, self.pool):
-                tell(f"{task.name}: {p.text}", p.eta_s)
+            with _ended(limit.cut_s()) as cancel:
+                try:
+                    for p in measure(task, directory / BLOCKS / task.name, self.pool, cancel=cancel):
+                        tell(f"{task.name}: {p.text}", p.eta_s)
+                except LabError:
+                    if cancel.is_set():  # the budget is over
+                        return
+                    raise
             yield task
+
+
+@contextlib.contextmanager
+def _ended(after_s: float | None) -> Iterator[threading.Event]:
+    """An event that is set after this time."""
+    event = threading.Event()
+    timer = threading.Timer(after_s, event.set) if after_s is not None else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield event
+    finally:
+        if timer is not None:
+            timer.cancel()

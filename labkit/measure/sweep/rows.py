@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from labkit.errors import LabError
 from labkit.measure import estimates, evaluation
 from labkit.measure.sweep.block import ANSWERS, Task
@@ -11,7 +13,8 @@ from labkit.records.sweep import BLOCKS
 
 
 def row(point_name: str, base: str, runs: Sequence[Run], *, seed: int = 1) -> dict:
-    """One configuration from the records that hold it: times in s, `speedup` over the baselines of its own blocks."""
+    """One configuration from the records that hold it: times in s, `speedup` over the baselines of its own blocks,
+    `visits` for race.standing."""
     last = runs[-1]
     out = {"config": point_name, "blocks": [r.directory.name for r in runs], **_where(last)}
     why = next((r.meta["failed"][point_name] for r in runs if point_name in r.meta.get("failed", {})), None)
@@ -26,6 +29,8 @@ def row(point_name: str, base: str, runs: Sequence[Run], *, seed: int = 1) -> di
         return out | {"status": "failed", "reason": str(e).splitlines()[0]}
     for name in ("tpot_s", "ttft_s", "accept_length"):
         out |= _interval(name, found[name])
+    visits = [estimates.by_pass(_rows([r], point_name), _rows([r], base)) for r in runs]
+    out["visits"] = [_visit(v) for v in visits if v]
     out |= _interval("speedup", against.speedup.as_dict()) | _interval("cost", against.cost and against.cost.as_dict())
     asked = [r for r in _answers(runs, point_name) if r.get("expected") is not None]
     if asked:
@@ -68,6 +73,12 @@ def _answers(runs: Sequence[Run], name: str) -> list[dict]:
         same = [a["name"] for a in run.meta["arms"] if a["name"].endswith(ANSWERS) and a["engine"] == mine]
         out += [r for n in same for r in _rows([run], n)]
     return out
+
+
+def _visit(speedups: Sequence[float]) -> list:
+    """[passes, mean log speed-up, standard deviation of a pass or None] of one block."""
+    logs = np.log(speedups)
+    return [len(logs), float(logs.mean()), float(logs.std(ddof=1)) if len(logs) > 1 else None]
 
 
 def _interval(name: str, found: dict | None) -> dict:
