@@ -34,7 +34,7 @@ class Gathered:
         self.records: list[tuple[str, dict[str, Result]]] = []
         self.unreadable: list[str] = []
         self.ladders: list[list[ladder.Arm]] = []
-        self._ladder: list[tuple[str, Result]] | None = None
+        self._ladder: tuple[list[Result], list[tuple[str, Result]]] | None = None  # from these results
         for meta in sorted(self.out_dir.glob("*/run.json")):
             try:
                 run = read_run(meta.parent)
@@ -52,9 +52,10 @@ class Gathered:
     def ladder(self) -> list[tuple[str, Result]]:
         """The newest result of each arm of a ladder under one load: the load that has most arms; of equals one whose
         arms stand in a single record, then the newest. An arm that is broken on purpose stands on no ladder."""
-        if self._ladder is None:
-            self._ladder = self._found()
-        return self._ladder
+        results = [r for _, found in self.records for r in found.values()]
+        if self._ladder is None or [*map(id, self._ladder[0])] != [*map(id, results)]:
+            self._ladder = results, self._found()
+        return self._ladder[1]
 
     def _found(self) -> list[tuple[str, Result]]:
         order: dict[str, str] = {}  # digest of a configuration -> the arm's name, in the order of the ladders

@@ -65,7 +65,7 @@ def standing(rows: Sequence[Mapping], *, seed: int = 0) -> Standing | None:
     lead = int(mean.argmax())
     z = NormalDist().inv_cdf(1 - ERROR / max(1, len(rows) - 1))
     able = mean[lead] - mean <= z * np.sqrt(error2 + error2[lead])
-    likely, spread2 = _shrunk(mean, error2, able)
+    likely, spread2 = _shrunk(mean, error2)
     draws = max(DRAWS // 10, min(DRAWS, 2_000_000 // len(rows)))
     drawn = likely + np.sqrt(spread2) * np.random.default_rng(seed).standard_normal((draws, len(rows)))
     top, best = drawn.argmax(1), drawn.max(1)
@@ -80,18 +80,16 @@ def standing(rows: Sequence[Mapping], *, seed: int = 0) -> Standing | None:
     )
 
 
-def _shrunk(mean: np.ndarray, error2: np.ndarray, able: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(likely log speed-up, its variance): those that cannot be told apart are drawn together as far as their
-    differences can be noise, because the fastest of many noisy numbers was lucky too."""
-    out, left = mean.copy(), error2.copy()
-    if able.sum() > 2:
-        among, noise = mean[able], error2[able]
-        middle, real = _spread(among, noise)
-        weight = real / (real + noise)
-        out[able] = middle + weight * (among - middle)
-        # The variance of their own middle remains where everything is noise.
-        left[able] = weight * noise + (1 - weight) ** 2 / (1 / (real + noise)).sum()
-    return out, np.maximum(left, _LEAST_SD**2)
+def _shrunk(mean: np.ndarray, error2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(likely log speed-up, its variance): configurations are drawn together as far as their differences can be noise,
+    because the fastest of many noisy numbers was lucky too."""
+    if len(mean) < 3:
+        return mean, error2
+    middle, real = _spread(mean, error2)
+    weight = real / (real + error2)
+    # The variance of their own middle remains where everything is noise.
+    left = weight * error2 + (1 - weight) ** 2 / (1 / (real + error2)).sum()
+    return middle + weight * (mean - middle), np.maximum(left, _LEAST_SD**2)
 
 
 def _spread(mean: np.ndarray, noise: np.ndarray) -> tuple[float, float]:

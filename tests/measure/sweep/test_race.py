@@ -136,20 +136,25 @@ def test_it_finds_the_fastest_more_often_than_the_same_time_for_all_alike():
     assert raced >= np.mean(alike) + 0.05 and raced >= 0.8, (raced, np.mean(alike))
 
 
-def test_the_chance_that_is_told_is_the_chance_that_there_is():
-    """Over sweeps whose configurations differ by as much as passes do: how often the first one is the fastest, and how
-    often another one is faster by more than what matters."""
-    said, true, beaten_said, beaten = [], [], [], []
-    for best, s, night in nights(
-        20, lambda rng: 0.02 * rng.standard_normal(20), noise=0.03, start=race.START_SD, more=2, times=100
-    ):
+def near(rng):
+    """Five of twenty are near the fastest, the others far behind."""
+    truth = np.concatenate([[0.0], np.full(4, -0.02), -rng.uniform(0.05, 0.5, 15)])
+    rng.shuffle(truth)
+    return truth
+
+
+@pytest.mark.parametrize("draw", [lambda rng: 0.02 * rng.standard_normal(20), near], ids=["alike", "a few near"])
+def test_the_chance_that_is_told_is_the_chance_that_there_is(draw):
+    """How often the first one is the fastest, and how often another one is faster by more than what matters."""
+    said, true, clear_said, clear = [], [], [], []
+    for best, s, night in nights(20, draw, noise=0.03, start=race.START_SD, more=2, times=60):
         lead = s.names[0]
         said.append(s.chance[lead])
         true.append(best == lead)
-        beaten_said.append(s.clear[lead])
-        beaten.append(night.truth[best] - night.truth[lead] > race.CLEAR)
-    assert abs(np.mean(said) - np.mean(true)) < 0.12, (np.mean(said), np.mean(true))
-    assert abs(np.mean(beaten_said) - np.mean(beaten)) < 0.12, (np.mean(beaten_said), np.mean(beaten))
+        clear_said.append(s.clear[lead])
+        clear.append(night.truth[best] - night.truth[lead] > race.CLEAR)
+    assert abs(np.mean(said) - np.mean(true)) < 0.2, (np.mean(said), np.mean(true))
+    assert abs(np.mean(clear_said) - np.mean(clear)) < 0.15, (np.mean(clear_said), np.mean(clear))
 
 
 @given(
