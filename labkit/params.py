@@ -75,6 +75,12 @@ class Params(Model):
         names = ("workload", "count", "prompt_tokens", "output_tokens", "seed", "shots")
         return {n: getattr(self, n) for n in names} | {"sampling": self.sampling and self.sampling.given()}
 
+    @property
+    def context(self) -> int:
+        """Tokens of context half-way through an answer: what a step's account counts before anything is measured. A
+        prompt or an answer without a fixed length is taken as one of 150 or 256 tokens."""
+        return (self.prompt_tokens or 150) + (self.output_tokens or 256) // 2
+
     def replace(self, **changes: object) -> "Params":
         """A checked copy with some fields changed."""
         return Params.checked({**{n: getattr(self, n) for n in self.model_fields_set}, **changes})

@@ -142,10 +142,9 @@ def _measure(out: Walk, wanted: list[Arm], experiments, pool: Pool, notebooks: i
     threads = out.params.engine.threads or 1
     machine.bandwidth("this", threads)
     seen: dict[str, Result] = {}
-    context = (out.params.prompt_tokens or 150) + (out.params.output_tokens or 256) // 2
     with RunWriter(new_directory(out.record, "pilot"), out.params.as_dict(), label="walk, pilot") as writer:
         for i, (arm, asked) in enumerate(zip(out.arms, on_ladder, strict=True)):
-            found = foresee(out.arms, arm, seen, out.params, context)
+            found = foresee(out.arms, arm, seen, out.params, out.params.context)
             if found is not None:
                 out.foreseen[arm.name] = found
             left = sum(first_guess.request(a) * a.params.count for a in on_ladder[i:])

@@ -120,10 +120,9 @@ def foresee_all(params: "Params", arms: "list[Arm]") -> dict:
     from labkit.measure.foresight import foresee
 
     say("predicting every arm: probing this machine where the engine's parts can be probed")
-    context = (params.prompt_tokens or 150) + (params.output_tokens or 256) // 2
     whole = params.ladder()
     every = {a.name: a for a in whole}
-    found = {a.name: foresee(whole, every[a.name], {}, params, context) for a in arms if a.name in every}
+    found = {a.name: foresee(whole, every[a.name], {}, params, params.context) for a in arms if a.name in every}
     return {name: f for name, f in found.items() if f is not None}
 
 

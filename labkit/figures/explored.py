@@ -4,9 +4,11 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
+from labkit.figures.names import beside
 from labkit.figures.theme import BLUE, GREEN, INK, ORANGE, VERMILION, new, series
 
 SCALE = [[0.0, BLUE], [0.5, GREEN], [1.0, ORANGE]]  # thin lines in these can be seen on white and on near-black
+PLOT = (390, 220)  # pixels of the narrowest and flattest plot that shows names
 AXES = ("steps", "topk", "verified", "context", "load", "a", "c", "S")
 
 
@@ -25,6 +27,8 @@ def plane(
         + ".",
     )
     end = 1.1 * max([4.0, *(max(r["a"], r["c"]) for r in rows)])
+    sides = beside([(_short(r["name"]), PLOT[0] * r["c"] / end, PLOT[1] * r["a"] / end) for r in rows], wide=PLOT[0])
+    where = {id(r): side for r, side in zip(rows, sides, strict=True)}
     figure.add_scatter(
         x=[0, end], y=[0, end], mode="lines", name="S = 1", line=dict(color=VERMILION, width=2), hoverinfo="skip"
     )
@@ -34,8 +38,8 @@ def plane(
             x=[r["c"] for r in mine],
             y=[r["a"] for r in mine],
             mode="markers+text" if named else "markers",
-            text=[r["name"].removeprefix("mtp ") for r in mine] if named else None,
-            textposition="top center",
+            text=[_short(r["name"]) if where[id(r)] else "" for r in mine] if named else None,
+            textposition=[where[id(r)] or "top center" for r in mine] if named else None,
             name=f"{load} ● measured",
             marker=dict(symbol=look.marker, size=10, color=look.colour),
             customdata=[r["name"] for r in mine],
@@ -45,6 +49,12 @@ def plane(
     figure.update_xaxes(range=[0, end])
     figure.update_yaxes(range=[0, end])
     return figure
+
+
+def _short(name: str) -> str:
+    """The numbers of a draft setting without the arm's name; any other name as it is."""
+    head, _, rest = name.rpartition(" ")
+    return rest if head and "/" in rest else name
 
 
 def grid(rows: Sequence[Mapping[str, object]], *, load: str) -> go.Figure:

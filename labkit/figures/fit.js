@@ -1,8 +1,8 @@
 // Breaks titles, axis titles, notes and legend names into lines that a narrow figure holds: plotly breaks no text by itself.
 function labkitFit(figure, width) {
   const {data, layout} = JSON.parse(JSON.stringify(figure));
-  const broken = (text, room, size) => String(text).split("<br>").map(line => {
-    const most = Math.max(12, Math.floor(room / (0.56 * size)));
+  const broken = (text, room, size, least = 12) => String(text).split("<br>").map(line => {
+    const most = Math.max(least, Math.floor(room / (0.56 * size)));
     const lines = [""];
     for (const word of line.split(" ")) {
       const last = lines[lines.length - 1];
@@ -19,11 +19,27 @@ function labkitFit(figure, width) {
     layout.height = (layout.height || 400) + 20 * (rows(text) - rows(layout.title.text));
     layout.title.text = text;
   }
+  // Names at places along an axis: plotly turns those that are wider than their place, and hides the last one where it
+  // then reaches out of the figure. Broken into lines they stay upright; where a word is too wide all turn to the left,
+  // on a phone as far as they go.
+  const places = axis => {
+    const em = 0.56 * 13, room = (width - 120) / axis.ticktext.length;
+    const wide = texts => Math.max(...texts.flatMap(t => t.split("<br>")).map(t => t.length)) * em;
+    const before = axis.ticktext.map(String), texts = before.map(t => broken(t, room - em, 13, 4));
+    if (wide(before) <= room - em) return;
+    const upright = wide(texts) <= room;
+    const most = all => Math.max(...all.map(rows));
+    const [turn, share] = width < 500 ? [-90, 0.9] : [-40, 0.6];
+    const higher = upright ? 18 * (most(texts) - most(before)) : share * wide(before);
+    Object.assign(axis, upright ? {ticktext: texts, tickangle: 0} : {tickangle: turn});
+    layout.height = (layout.height || 400) + higher;
+  };
   for (const name of Object.keys(layout).filter(n => /^[xy]axis\d*$/.test(n))) {
     const axis = layout[name];
     const room = name[0] === "x" ? width - 190 : 0.45 * (layout.height || 400);
     if (axis.title && axis.title.text) axis.title.text = broken(axis.title.text, room, 13);
     if (name[0] === "x" && axis.dtick === "D2" && width < 500) axis.dtick = 1;  // whole decades
+    if (name[0] === "x" && axis.ticktext && axis.type !== "log") places(axis);
   }
   // What only a wide figure has room for; on a phone it would lie over its neighbour.
   if (layout.annotations && width < 500) layout.annotations = layout.annotations.filter(n => n.name !== "wide");
@@ -46,5 +62,7 @@ function labkitFit(figure, width) {
     if (/text/.test(trace.mode || "")) trace.mode = trace.mode.replace(/\+?text/, "") || "markers";
     if (trace.type === "parcoords") { trace.labelangle = -90; raise(40); }
   }
+  // plotly puts the first line of a title of several where its only line would end: above the figure's edge.
+  if (layout.title && rows(layout.title.text || "")) layout.title.y = 1 - 23 / layout.height;
   return {data, layout};
 }

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
+from labkit.figures.names import beside
 from labkit.figures.theme import INK, SERIES, new
 
 if TYPE_CHECKING:
     from labkit.roofline.cost import Component
 
-LEVELS = ("middle", "top", "bottom")
-PLACES = (*(f"{v} {h}" for h in ("right", "left") for v in LEVELS), "top center", "bottom center")
 PLOT = (420, 330)  # pixels of a narrow figure's plot: where names are apart there, they are everywhere
 SHADES = ("", "/", "x")  # after six colours they come again, hatched
 
@@ -131,32 +130,10 @@ def roofs(
 
 
 def places(points: Sequence[tuple[str, float, float]], ends: tuple[float, float]) -> list[str]:
-    """Where the name of each point (name, x, y) stands, both axes logarithmic: at the first place where it lies on no
-    other name and no marker. ends: of the x axis."""
+    """Where the name of each point (name, x, y) stands, both axes logarithmic. ends: of the x axis."""
     if not points:
         return []
     high, low = max(y for *_, y in points), min(y for *_, y in points)
     across = PLOT[0] / math.log(ends[1] / ends[0])
     up = PLOT[1] / math.log(max(20.0, 20 * high / low))  # the roofs above take their share of the height
-    at = [(across * math.log(x / ends[0]), up * math.log(y / low)) for _, x, y in points]
-    markers, names, out = [(x - 6, x + 6, y - 6, y + 6) for x, y in at], [], []
-    for own, ((name, *_), (x, y)) in enumerate(zip(points, at, strict=True)):
-        boxes = {p: _box(p, x, y, 7.0 * len(name)) for p in PLACES}
-        others = [*markers[:own], *markers[own + 1 :], *names]
-        found = min(PLACES, key=lambda p: sum(_met(boxes[p], o) for o in others))
-        names.append(boxes[found])
-        out.append(found)
-    return out
-
-
-def _box(place: str, x: float, y: float, wide: float) -> tuple[float, float, float, float]:
-    """Left, right, lower and upper edge of a name at a place beside (x, y), in pixels."""
-    level, side = place.split()
-    left = {"left": x - wide - 6, "center": x - wide / 2, "right": x + 6}[side]
-    low = {"bottom": y - 20, "middle": y - 8, "top": y + 4}[level]
-    return left, left + wide, low, low + 16
-
-
-def _met(a: tuple[float, ...], b: tuple[float, ...]) -> float:
-    """Area that two boxes share."""
-    return max(0.0, min(a[1], b[1]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[2], b[2]))
+    return beside([(name, across * math.log(x / ends[0]), up * math.log(y / low)) for name, x, y in points])

@@ -26,8 +26,9 @@ WHOLE = {"treemap", "heatmap", "parcoords"}
 _one = threading.Lock()  # matplotlib's font cache is shared by all of its figures
 
 
-def png(figure: go.Figure, *, width: int, height: int, scale: float = 1.0, colours: int = 256) -> bytes:
-    """The figure on white as PNG bytes, `scale` picture pixels for each of width x height. Raises CannotDraw."""
+def png(figure: go.Figure, *, width: int, height: int, scale: float = 1.0, most_bytes: float = math.inf) -> bytes:
+    """The figure on white as PNG bytes, `scale` picture pixels for each of width x height; one of many crossing lines
+    that would weigh over `most_bytes` has one pixel for each and fewer colours. Raises CannotDraw."""
     import matplotlib
 
     # The defaults, so that a picture looks the same whatever a person has set for plots of his own. Not the backend: to
@@ -35,7 +36,7 @@ def png(figure: go.Figure, *, width: int, height: int, scale: float = 1.0, colou
     defaults = {k: v for k, v in matplotlib.rcParamsDefault.items() if k not in ("backend", "interactive")}
     with _one, warnings.catch_warnings(), matplotlib.rc_context(defaults):
         warnings.simplefilter("ignore")  # a letter that no font has, a plot squeezed by its legend: seen in the picture
-        return _Page(for_paper(figure).to_plotly_json(), width, height).png(scale, colours)
+        return _Page(for_paper(figure).to_plotly_json(), width, height).png(scale, most_bytes)
 
 
 class _Page:
@@ -57,9 +58,12 @@ class _Page:
         self.canvas = FigureCanvasAgg(self.page)
         self.axes = self.page.add_subplot(facecolor="white")
 
-    def png(self, scale: float, colours: int) -> bytes:
-        from PIL import Image
+    def png(self, scale: float, most_bytes: float) -> bytes:
+        self._draw()
+        made = self._encoded(scale, 256)
+        return made if len(made) <= most_bytes else self._encoded(1.0, 64)
 
+    def _draw(self) -> None:
         ink = self.layout["font"]["color"]
         title = words(self.layout.get("title", {}).get("text"))
         size = self.layout.get("title", {}).get("font", {}).get("size", 16)
@@ -83,11 +87,15 @@ class _Page:
             self._alone(whole[0])
         else:
             self._plot(whole)
+
+    def _encoded(self, scale: float, colours: int) -> bytes:
+        from PIL import Image
+
         self.page.set_dpi(DPI * scale)
         self.canvas.draw()
         whole_colours = Image.fromarray(np.asarray(self.canvas.buffer_rgba())).convert("RGB")
         out = io.BytesIO()
-        # Colours of its own, 256 of them: half the bytes, and no difference that an eye finds.
+        # Colours of its own, at most 256 of them: half the bytes, and no difference that an eye finds.
         whole_colours.quantize(colours, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
         return out.getvalue()
 

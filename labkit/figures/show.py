@@ -14,14 +14,14 @@ PLOTLY_MIME = "application/vnd.plotly.v1+json"
 WIDTH = 900  # CSS pixels, and no more: JupyterLab shows the picture until plotly is there, and cuts what is wider
 SCALE = 1.5  # picture pixels in one of them: sharp on the screens of today, and still some 50 KB
 MOST_BYTES = 60_000  # of a picture that is committed beside its numbers; a larger one is drawn coarser
-COARSER = {"scale": 1.0, "colours": 64}
 
 
-def png(figure: go.Figure, *, width: int = WIDTH, scale: float = SCALE, colours: int = 256) -> bytes:
+def png(figure: go.Figure, *, width: int = WIDTH, scale: float = SCALE) -> bytes:
     """The figure on white as PNG bytes, made without a browser. Raises CannotDraw (labkit.figures.traces)."""
     from labkit.figures import picture
 
-    return picture.png(figure, width=width, height=figure.layout.height or 400, scale=scale, colours=colours)
+    height = figure.layout.height or 400
+    return picture.png(figure, width=width, height=height, scale=scale, most_bytes=MOST_BYTES)
 
 
 def bundle(figure: go.Figure, *, picture: bool | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -37,9 +37,7 @@ def bundle(figure: go.Figure, *, picture: bool | None = None) -> tuple[dict[str,
         picture = os.environ.get("LABKIT_STATIC", "1") != "0"
     if picture:
         try:
-            made, scale = png(figure), SCALE
-            if len(made) > MOST_BYTES:  # many crossing lines
-                made, scale = png(figure, **COARSER), COARSER["scale"]
+            made = png(figure)
         except Exception as e:
             why = str(e) if isinstance(e, LabError) else f"{type(e).__name__}: {e}"
             data["text/plain"] += (
@@ -48,8 +46,9 @@ def bundle(figure: go.Figure, *, picture: bool | None = None) -> tuple[dict[str,
             )
         else:
             data["image/png"] = base64.b64encode(made).decode()
-            high = int.from_bytes(made[20:24], "big") / scale  # a long legend makes it higher than the live figure
-            metadata["image/png"] = {"alt": alt, "width": WIDTH, "height": round(high)}
+            wide, high = (int.from_bytes(made[at : at + 4], "big") for at in (16, 20))
+            # A long legend makes it higher than the live figure.
+            metadata["image/png"] = {"alt": alt, "width": WIDTH, "height": round(high * WIDTH / wide)}
     return data, metadata
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from labkit.engines.config import EngineConfig
-from labkit.evidence import Evidence, Tier, measured
+from labkit.evidence import Evidence, Tier
 from labkit.measure import estimates, machine, stats
 from labkit.measure.results import Result, cost, drafts_a_round, speedup, varies
 
@@ -105,23 +105,17 @@ def cost_by_bytes(gains: Gains, *, model: str, distinct: float | None = None) ->
     return after / pass_bytes(gains.middle.arm.config, context=gains.middle.context, model=model)
 
 
-def pass_time(result: Result) -> Evidence:
-    """Median time of a round, or of a plain step without drafting, s."""
-    found = result.estimates.round
-    return measured(found.value, "s", result.source(found), found.low, found.high)
-
-
 def pass_ratio(one: Result, other: Result) -> Evidence:
     """Time of a round (or plain step) of `one` over that of `other`: the median over pairs of the same pass and prompt,
     so that a drift of the machine cancels where passes of both loads took turns; without pairs, of the medians."""
     times = [{(*estimates.pass_of(r), r["index"]): _round_s(r) for r in result.used} for result in (one, other)]
     common = sorted(times[0].keys() & times[1].keys())
     if not common:
-        return pass_time(one) / pass_time(other)
+        return one.pass_s / other.pass_s
     passes = {key[:2]: n for n, key in enumerate(common)}
     found = stats.median_interval([times[0][k] / times[1][k] for k in common], [passes[k[:2]] for k in common])
     formula = f"median of {len(common)} ratios of the same pass and prompt"
-    inputs = (pass_time(one), pass_time(other))
+    inputs = (one.pass_s, other.pass_s)
     return Evidence(found.value, "1", Tier.DERIVED, inputs[0].source, found.low, found.high, formula, inputs)
 
 

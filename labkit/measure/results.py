@@ -121,9 +121,14 @@ class Result:
         """Tokens/s of all requests together, without the time to the first token."""
         return measured(self.estimates.throughput, "tok/s", self.source(self.estimates.tpot))
 
+    @cached_property
+    def pass_s(self) -> Evidence:
+        """Median time of a round, or of a plain step without drafting, s."""
+        return self._evidence(self.estimates.round, "s")
+
     def numbers(self) -> list[Evidence]:
         """What other numbers are derived from."""
-        return [n for n in (self.tpot, self.ttft, self.accept, self.throughput) if n is not None]
+        return [n for n in (self.tpot, self.ttft, self.accept, self.throughput, self.pass_s) if n is not None]
 
     @cached_property
     def histogram(self) -> list[int]:

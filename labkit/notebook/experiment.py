@@ -1,7 +1,6 @@
 """What a notebook's experiment is: its settings, what it measures, what it predicts, and how it reads the results."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,46 +13,22 @@ from labkit.engines.config import EngineConfig, Speculative
 from labkit.errors import BadInput
 from labkit.evidence import Evidence, derived
 from labkit.fields import Text, check
-from labkit.figures import decode, speculation
 from labkit.measure import machine
-from labkit.measure.foresight import Foreseen, by_parts
 from labkit.measure.plan import Block
 from labkit.measure.results import Arm, Result, count
+from labkit.notebook.foretold import Foretelling
+from labkit.notebook.reading import apart, present
 from labkit.notebook.render import Line
-from labkit.notebook.settings import Guess, Setting, checked
+from labkit.notebook.settings import LOAD_SETTINGS, WORKLOAD, Guess, Setting, checked
 from labkit.params import Params, load_params
 from labkit.roofline.architectures import shape_of
 from labkit.roofline.speculation import expected_distinct_experts
-from labkit.units import minutes
 
 if TYPE_CHECKING:
     from labkit.roofline.account import Account
 
-WORKLOAD = Setting(
-    "workload",
-    "load",
-    "choice",
-    "What the engine is asked to write; acceptance differs by load.",
-    choices=(
-        "word-problems",
-        "word-problems-sampled",
-        "word-problems-unseen",
-        "word-problems-unseen-sampled",
-        "repetitive",
-        "code",
-    ),
-)
-OUTPUT = Setting("output_tokens", "output tokens", "int", "Tokens that each request generates.", 16, 1024, 16)
-COUNT = Setting("count", "prompts", "int", "Distinct prompts; every arm and every repeat uses the same ones.", 1, 32)
-REPEATS = Setting("repeats", "repeats", "int", "Passes over the prompts; fewer than 3 give no valid interval.", 1, 20)
-CONTEXT = Setting("prompt_tokens", "context", "int", "Tokens of the prompt.", 16, 262144)
-LOAD_SETTINGS = (WORKLOAD, OUTPUT, COUNT, REPEATS)
 
-
-NOTHING: Line = ("nothing measured yet", "", "press Run")  # a table before there is a result
-
-
-class Experiment:
+class Experiment(Foretelling):
     """Base of the notebooks' experiments. A subclass says what is special about it and nothing about widgets.
 
     parameters: what the notebook's parameters cell gave, by name: the fields of labkit.params.Params, `own` names,
@@ -68,13 +43,12 @@ class Experiment:
     case = ""  # the published change that the notebook's text describes, and what of it holds for any other
     settings: tuple[Setting, ...] = LOAD_SETTINGS
     own: tuple[str, ...] = ()  # settings that are no fields of Params
-    foretells = False  # whether its arms are predicted part by part before they are measured
 
     def __init__(self, **parameters: Any):
+        super().__init__()
         self.given = dict(parameters)
         self.machine = parameters.pop("machine", "this")
         self.record = check(Text | None, "record", parameters.pop("record", None))
-        self.foreseen: dict[str, Foreseen] = {}  # by `said_of`: what was predicted before it was measured
         guess = parameters.pop("guess", None)
         own = {name: parameters.pop(name) for name in self.own if name in parameters}
         self.params = load_params(parameters)
@@ -220,48 +194,6 @@ class Experiment:
     def restore(self, summary: Mapping[str, object]) -> None:
         """Take back from a record's summary what `after` found for it."""
 
-    def foresee(self, arm: Arm, context: int) -> Foreseen | None:
-        """The prediction for an arm part by part: as the record has it, else from probes of this machine; None where
-        only bytes are known. A record that is read gets no prediction afterwards."""
-        key = self.said_of(arm)
-        if key not in self.foreseen and self.record is None and self.machine == "this":
-            found = by_parts(arm, arm.params, context)
-            if found is not None:
-                self.foreseen[key] = found
-        found = self.foreseen.get(key)
-        return found if found is not None and found.pass_s is not None else None
-
-    def said_of(self, arm: Arm) -> str:
-        """What its prediction is kept under: configuration and load; in a record that is read, the configuration."""
-        return arm.setting if self.record is None else arm.config.digest()
-
-    def foretell(self, arms: Sequence[Arm]) -> dict[str, Foreseen]:
-        """Predictions of arms that are about to be measured, by name, of those that can be predicted part by part."""
-        if not self.foretells:
-            return {}
-        context = {a.name: (a.params.prompt_tokens or 150) + (a.params.output_tokens or 256) // 2 for a in arms}
-        found = {a.name: self.foresee(a, context[a.name]) for a in arms}
-        return {name: said for name, said in found.items() if said is not None}
-
-    def foreseen_lines(self, results: Mapping[str, Result]) -> list[Line]:
-        """What is predicted part by part for the arms of this notebook, and whether that was before they were measured:
-        a kept result may be older than its prediction, which takes nothing from it all the same."""
-        found = {a.name: self.foreseen.get(self.said_of(a)) for a in self.arms()}
-        out: list[Line] = []
-        for name, f in found.items():
-            if f is not None:
-                ends = [("TPOT, at least", f.best)] if f.bound else [("TPOT", f.best)]
-                if f.worst is not None:
-                    ends = [("TPOT at best", f.best), ("TPOT at worst", f.worst)]
-                out += [(f"{name}: {what}", e, self._order(f, results.get(name)) + f.why) for what, e in ends]
-        return out
-
-    def _order(self, f: Foreseen, r: Result | None) -> str:
-        measured = r is not None and r.used
-        if self.record is not None or (measured and f.made_unix < min(row["started_unix"] for row in r.used)):
-            return "said before it was measured: "
-        return "calculated after the measurement, from probes alone: " if measured else ""
-
     def remarks(self) -> list[str]:
         """What the present settings mean where a slider alone would mislead."""
         return []
@@ -294,6 +226,12 @@ class Experiment:
         # The arm says it all: its parameters hold no ladder beside it.
         params = self.params.replace(engine=arm.config, arms=None, arm=None, only=(), **{**own, **changes})
         return Arm(arm.name, arm.title, arm.config, params, arm.expect, arm.before)
+
+    def context(self, results: Mapping[str, Result]) -> int:
+        """Tokens of context that accounts count: as measured where an arm of Run is, else as the load has them."""
+        arms = self.arms()
+        found = present(results, [a.name for a in arms])
+        return found[0].context if found else arms[0].params.context
 
     def reported(self, arm: ladder.Arm, metric: str = "tpot") -> Evidence | None:
         """The published figure beside an arm, None where its ladder names none."""
@@ -342,7 +280,7 @@ class Experiment:
         """Why single results may not be trusted, and which comparisons cross two moments of the machine."""
         used = [r for r in results.values() if r.used]
         doubts = [f"{r.name}: {w}" for r in used for w in (*r.warnings, *not_in_effect(r.arm.config, r.info))]
-        return [*doubts, *_apart(results)]
+        return [*doubts, *apart(results)]
 
     def parameters(self) -> dict:
         """The notebook's parameters at the present values: what papermill needs to measure this again."""
@@ -352,49 +290,3 @@ class Experiment:
         if "guess" in out:
             out["guess"] = self.guessed
         return out
-
-
-def _apart(results: Mapping[str, Result]) -> list[str]:
-    """One sentence where arms of one load were not measured in turns: a drift of the machine then looks like a gain.
-
-    Arms that ran in turns overlap in time; an arm that a store kept, or that was added later, does not.
-    """
-    by_load: dict[str, list[tuple[float, float, str]]] = {}
-    for r in results.values():
-        if r.used:
-            first = min(row["started_unix"] for row in r.used)
-            last = max(row["started_unix"] + row["latency_s"] for row in r.used)
-            by_load.setdefault(json.dumps(r.arm.load, sort_keys=True), []).append((first, last, r.name))
-    out = []
-    for spans in by_load.values():
-        spans.sort()
-        until, before = spans[0][1], [spans[0][2]]
-        for first, last, name in spans[1:]:
-            if first > until + 5:  # s; a single pass of one prompt has its arms right behind each other
-                out.append(
-                    f"{name} was measured {minutes(first - until)} after {', '.join(before)}, not interleaved with it:"
-                    " the machine may have changed in between. Measuring both again interleaves them."
-                )
-            until = max(until, last)
-            before.append(name)
-    return out
-
-
-def present(results: Mapping[str, Result], names: Sequence[str]) -> list[Result]:
-    """Those results that have at least one row that counts, in the order of names."""
-    return [results[n] for n in names if n in results and results[n].used]
-
-
-def accepted(drafting: Sequence[Result]) -> go.Figure:
-    """Which drafts were accepted, by position, of the arms whose engine tells; a word where none does."""
-    title, told = "Which drafts are accepted", [r for r in drafting if len(r.histogram) > 1]
-    if told:
-        return speculation.by_position([(r.name, r.histogram) for r in told])
-    return (
-        waiting(title, "This engine does not report which of its drafts are accepted.") if drafting else waiting(title)
-    )
-
-
-def waiting(title: str, why: str = decode.NOT_YET) -> go.Figure:
-    """The place of a figure whose arms are not measured yet."""
-    return decode.waiting(title, why=why)

@@ -17,6 +17,7 @@ from labkit.measure.gain import Split
 from labkit.measure.results import Result, results_of, speedup
 from labkit.notebook import render
 from labkit.notebook.mode import is_live
+from labkit.notebook.reading import no_conclusion
 from labkit.params import Params
 from labkit.records import read_run
 
@@ -51,7 +52,8 @@ class Gathered:
 
     def ladder(self) -> list[tuple[str, Result]]:
         """The newest result of each arm of a ladder under one load: the load that has most arms; of equals one whose
-        arms stand in a single record, then the newest. An arm that is broken on purpose stands on no ladder."""
+        arms stand in a single record, then one with its own sampling, then the newest. An arm that is broken on purpose
+        stands on no ladder."""
         results = [r for _, found in self.records for r in found.values()]
         if self._ladder is None or [*map(id, self._ladder[0])] != [*map(id, results)]:
             self._ladder = results, self._found()
@@ -77,6 +79,7 @@ class Gathered:
             key=lambda item: (
                 len(item[1]),
                 item[0][1] is not None,
+                json.loads(item[0][0])["sampling"] is None,  # else it was measured to explain another load
                 max(r.used[-1]["started_unix"] for r in item[1].values()),
             ),
         )
@@ -159,8 +162,12 @@ class Gathered:
         return out
 
     def candidates(self) -> list[str]:
-        """For each arm of the ladder that brought no clear gain: candidate causes, each with its next experiment."""
+        """For each arm of the ladder that brought no clear gain: candidate causes, each with its next experiment; of an
+        unstable ladder, that nothing can be said."""
         arms = self.ladder()
+        doubt = no_conclusion(dict(arms))
+        if doubt:
+            return [doubt]
         judgements = (judged.step(b, a, again="labkit ladder") for (_, a), (_, b) in pairwise(arms))
         return [line for found in judgements for line in found.lines()]
 
@@ -228,7 +235,7 @@ class Gathered:
 
     def summary(self) -> None:
         text = render.plain(self.lines(), self.name) if self.records else f"{self.name}: no record in {self.out_dir}"
-        self._show([({"text/plain": text}, {})])
+        self._show([(render.mime(text), {})])
 
 
 def _ladder_of(parameters: dict) -> list[ladder.Arm]:
@@ -240,4 +247,5 @@ def _ladder_of(parameters: dict) -> list[ladder.Arm]:
 def _load(r: Result) -> str:
     load = r.arm.load
     length = f"{load['output_tokens']} tokens out" if load.get("output_tokens") else "own length"
-    return f"{load['workload']}, {length}, {r.estimates.requests} requests"
+    sampled = [f"{name} {v:g}" for name, v in (load.get("sampling") or {}).items()]
+    return ", ".join([load["workload"], *sampled, length, f"{r.estimates.requests} requests"])

@@ -9,28 +9,24 @@ from pathlib import Path
 import plotly.graph_objects as go
 
 from labkit.checks import judged
-from labkit.engines import turn
-from labkit.errors import BadInput
 from labkit.figures import decode
 from labkit.figures.explored import coordinates
-from labkit.figures.show import bundle, follow_theme, show
-from labkit.figures.theme import alt_of
-from labkit.measure import estimates
-from labkit.measure.foresight import Foreseen, errors
+from labkit.figures.show import follow_theme, show
+from labkit.measure.foresight import errors
 from labkit.measure.pool import Pool, pool
 from labkit.measure.results import Arm
 from labkit.measure.runner import Block, Runner
-from labkit.notebook import explored, render
-from labkit.notebook.experiment import Experiment, waiting
+from labkit.notebook import explored, headless, render, static
+from labkit.notebook.experiment import Experiment
 from labkit.notebook.explored import Explored
 from labkit.notebook.gate import OPEN, Gate
 from labkit.notebook.grid import Grid
 from labkit.notebook.mode import is_live
-from labkit.records import RunWriter, Store, read_run
+from labkit.notebook.reading import no_conclusion, waiting
+from labkit.records import RunWriter, Store
 from labkit.records.writer import new_directory
 from labkit.units import minutes
 
-NOTHING_HERE = "Nothing is measured in this notebook."
 KEPT = 8  # results of other settings that the first figure has room for
 
 
@@ -55,8 +51,7 @@ class Panel:
         self._front = None
         if self.live:
             follow_theme()
-        if experiment.record is not None:
-            self._adopt(experiment.record)
+        self.adopted = headless.adopt(self, experiment.record) if experiment.record is not None else None
 
     # --- the state that both lives share --------------------------------------------------------------------------
 
@@ -148,21 +143,11 @@ class Panel:
         """What was and is predicted, from bytes and from reference arms."""
         return [*self.experiment.foreseen_lines(self.results), *self.experiment.predictions(self.results)]
 
-    def unstable(self) -> list[str]:
-        """Arms whose passes differ so much that no cause can be read from them."""
-        return [n for n, r in self.results.items() if r.used and r.estimates.tpot.spread > estimates.UNSTABLE]
-
     def verdict(self) -> list[str]:
         """What the results show, in sentences; of unstable ones only what does not rest on their times."""
-        names, e = self.unstable(), self.experiment
-        if not names:
-            return e.verdict(self.results)
-        spread = max(self.results[n].estimates.tpot.spread for n in names)
-        return [
-            f"No conclusion is drawn: passes of {', '.join(names)} differ by up to {spread:.0%}"
-            f" (the limit is {estimates.UNSTABLE:.0%}). Close what else uses this machine and measure again.",
-            *e.certain(self.results),
-        ]
+        doubt = no_conclusion(self.results)
+        e = self.experiment
+        return [doubt, *e.certain(self.results)] if doubt else e.verdict(self.results)
 
     def cautions(self) -> list[str]:
         """What was not in effect when the engines started, then why results may not be trusted."""
@@ -197,7 +182,7 @@ class Panel:
     def run(self) -> None:
         """Measure: at once when headless, at the press of a button when live."""
         if not self.live:
-            self._run_headless()
+            headless.run(self)
         self._cell("run")
 
     def findings(self) -> None:
@@ -212,10 +197,10 @@ class Panel:
             self._cell("summary")
             return
         # Not printed: `labkit run` streams what is printed, and shows the summary itself at the end.
-        display({"text/plain": self.summary_text()}, raw=True)
+        display(render.mime(self.summary_text()), raw=True)
 
     def summary_text(self) -> str:
-        if not self._any:
+        if not self.any:
             return "Nothing measured yet: go up and press Run; this text is then filled in."
         notes = [f"note: {w}" for w in self.cautions()]
         table = render.plain(self.lines(), self.experiment.name)
@@ -224,50 +209,14 @@ class Panel:
         )
 
     @property
-    def _any(self) -> bool:
+    def any(self) -> bool:
+        """Whether anything is measured."""
         return any(r.used for r in self.results.values())
 
     def found(self) -> str:
         """Warnings, then the table, then what it shows, as HTML."""
         warned = render.cautions(self.cautions())
         return warned + render.table(self.lines()) + render.paragraphs(self.verdict())
-
-    def _adopt(self, record: str) -> None:
-        """Take everything from a finished record, and nothing from another minute beside it. What was predicted before
-        it was measured is shown as such; measured arms are shown from the cell `run` on. Raises BadInput."""
-        if self.live:
-            raise BadInput("record", record, "nothing in JupyterLab: there a panel measures")
-        found, arms = read_run(record), self.arms(sweep=True) or self.arms()
-        lacking = self.runner.adopt(found, arms)
-        if lacking:
-            names = ", ".join(a.name for a in lacking)
-            raise BadInput("record", record, f"a finished record with {names} under {json.dumps(arms[0].load)}")
-        self.record, self._read = Path(record), dict(self.runner.results)
-        self.runner.results = {}
-        said = [Foreseen.from_dict(p) for p in found.meta.get("predictions", [])]
-        self.experiment.foreseen = {f.digest: f for f in said} | {f.arm: f for f in said}
-        self._summary = found.meta["summary"]
-
-    def _run_headless(self) -> None:
-        if self.record is not None:
-            self.runner.results = self._read
-            self.experiment.restore(self._summary)
-            print(f"{self.experiment.name}: read from {self.record}, whose arms were measured in turns", flush=True)
-            return
-        sweep = bool(self.experiment.sweep())
-        blocks = self.blocks(sweep=sweep)
-        urls = [a.config.url for b in blocks for a in b.arms if a.config.url]
-        turn.wait_for_engines(turn.wait_s(), lambda text: print(text, flush=True), urls=urls)
-        print(f"{self.experiment.name}: {self.forecast(blocks)}", flush=True)
-        quarter = 0
-        for progress in self.measure(blocks, self.writer()):
-            if progress.text.startswith("warning: "):
-                print(progress.text, flush=True)
-            now = 4 * progress.done // max(1, progress.total)
-            if now > quarter:
-                quarter = now
-                left = f", about {minutes(progress.eta_s)} left" if progress.done < progress.total else ""
-                print(f"{progress.done} of {progress.total} requests{left}", flush=True)
 
     def _cell(self, which: str) -> None:
         from IPython.display import display
@@ -287,46 +236,14 @@ class Panel:
             self._front = Front(self)
         return self._front
 
-    def static(self, which: str) -> list[tuple[dict, dict]]:
-        """A cell's content without widgets, as MIME bundles: headless runs and exported reports use it."""
-        e = self.experiment
-        if which == "ask":
-            if e.guess is None:
-                return []
-            said = "none was made" if self.gate.value is None else f"{self.gate.value:g} {e.guess.unit}"
-            note = "".join(f"<p>{render.note(s)}</p>" for s in e.instead())
-            text = "\n".join([*e.instead(), f"Guess: {said}"])
-            return [_html(note + render.note(f"{e.guess.question} Guess: {said}."), text)]
-        if self.veiled and which in ("predict", "findings", "summary"):
-            return [_html(render.note(OPEN), OPEN)]
-        if which == "predict":
-            lines = self.predictions()
-            return [_html(render.table(lines, ("", "predicted", "evidence", "")), render.plain(lines))] if lines else []
-        if which == "run":
-            return self._drawn()
-        if which in ("findings", "summary") and not self._any:
-            said = self.grid.findings() if self.grid is not None else []
-            return [_html(render.paragraphs(said) or render.note(NOTHING_HERE), "\n".join(said) or NOTHING_HERE)]
-        if which == "findings":
-            return [_html(self.found(), render.plain(self.lines()))]
-        if which == "summary":
-            return [({"text/plain": self.summary_text()}, {})]
-        raise KeyError(which)
-
     @property
     def explored(self) -> list[Explored]:
         """What was ever measured on this machine, as the table on the page has it; live alone."""
         return self._front.explored.settings if self._front is not None else []
 
-    def _drawn(self) -> list[tuple[dict, dict]]:
-        """The figures that show something, then the grid and, live, the settings that were ever measured here."""
-        figures = [f for f in self.figures() if alt_of(f) not in (decode.NOT_YET, OPEN)]
-        if self.veiled:
-            return []
-        if self.grid is not None:
-            figures += self.grid_figures()
-        table = [explored.as_outputs(self.explored)] if self.explored else []
-        return [*map(bundle, figures), *table]
+    def static(self, which: str) -> static.Outputs:
+        """A cell's content without widgets, as MIME bundles."""
+        return static.outputs(self, which)
 
     def grid_figures(self) -> list[go.Figure]:
         """The newest grid as a heat map, and every setting that was measured, axis by axis."""
@@ -338,10 +255,6 @@ class Panel:
         """How many outputs the cell `run` may come to have."""
         own = len(self.experiment.figures(self.results, None))
         return own + (2 if self.experiment.axes() else 0) + 1
-
-
-def _html(markup: str, text: str) -> tuple[dict, dict]:
-    return {"text/html": render.STYLE + markup, "text/plain": text}, {}
 
 
 __all__ = ["Panel", "show"]

@@ -31,7 +31,7 @@ STYLE = (
     "color:#ff7b72}"
     # A widget without its kernel: the plain copy below it says it all.
     ".jp-OutputArea-child [data-mime-type='application/vnd.jupyter.widget-view+json']:not(:has(*)){display:none}"
-    ".labkit-badge{border-radius:8px;padding:1px 8px;font-size:12px;color:#fff;background:#1a7f37}"
+    ".labkit-badge{display:inline-block;border-radius:8px;padding:1px 8px;font-size:12px;color:#fff;background:#1a7f37}"
     ".labkit-badge.labkit-noisy{background:#bc4c00}"
     # The end of the text shows, in a box that does not grow with it.
     ".labkit-writing{height:4.2em;overflow:hidden;display:flex;flex-direction:column;justify-content:flex-end;"
@@ -93,7 +93,7 @@ def table(lines: Sequence[Line], head: tuple[str, str, str, str] = ("", "value",
     rows = []
     for what, v, remark in lines:
         tip = f"{v.formula or ''} [{v.source}]" if isinstance(v, Evidence) else ""
-        short = " class='labkit-short'" if len(value(v)) <= LONGEST else ""
+        short = " class='labkit-short'" if isinstance(v, Evidence) else ""
         cells = "".join(
             f"<td{c}>{html.escape(t)}</td>"
             for t, c in ((what, ""), (value(v), short), (badge(v), " class='labkit-short'"), (remark, ""))
@@ -135,6 +135,11 @@ def block(text: str) -> str:
     """Plain text in columns, as a page shows it."""
     lines = "".join(f"<span>{html.escape(line)}\n</span>" for line in text.splitlines())
     return f"<pre class='labkit-block'>{lines}</pre>"
+
+
+def mime(text: str) -> dict[str, str]:
+    """The same as MIME data: JupyterLab breaks plain text in the middle of a word."""
+    return {"text/html": STYLE + block(text), "text/plain": text}
 
 
 def note(text: str, kind: str = "") -> str:

@@ -80,3 +80,24 @@ def checked(settings: Sequence[Setting], given: dict[str, object]) -> dict[str, 
         if name not in given:
             raise BadInput(name, None, "a value for each setting of this notebook")
     return {name: known[name].check(value) for name, value in given.items()}
+
+
+WORKLOAD = Setting(
+    "workload",
+    "load",
+    "choice",
+    "What the engine is asked to write; acceptance differs by load.",
+    choices=(
+        "word-problems",
+        "word-problems-sampled",
+        "word-problems-unseen",
+        "word-problems-unseen-sampled",
+        "repetitive",
+        "code",
+    ),
+)
+OUTPUT = Setting("output_tokens", "output tokens", "int", "Tokens that each request generates.", 16, 1024, 16)
+COUNT = Setting("count", "prompts", "int", "Distinct prompts; every arm and every repeat uses the same ones.", 1, 32)
+REPEATS = Setting("repeats", "repeats", "int", "Passes over the prompts; fewer than 3 give no valid interval.", 1, 20)
+CONTEXT = Setting("prompt_tokens", "context", "int", "Tokens of the prompt.", 16, 262144)
+LOAD_SETTINGS = (WORKLOAD, OUTPUT, COUNT, REPEATS)

@@ -201,6 +201,20 @@ class Page:
             .map(e => e.innerText).filter(t => t)"""
         )
 
+    def record(self, selector: str):
+        """Note each text that an element of this kind shows from now on, and how high it is: also one that is gone
+        before a test looks. Call what is returned for [(text, pixels), ...]."""
+        self.tab.evaluate(
+            """selector => { const seen = window.labkitSeen = [];
+            const look = () => { for (const e of document.querySelectorAll(selector)) {
+              const last = seen[seen.length - 1], now = [e.innerText, e.getBoundingClientRect().height];
+              if (now[1] && (!last || last[0] !== now[0] || last[1] !== now[1])) seen.push(now); } };
+            new MutationObserver(look).observe(document.body, {childList: true, subtree: true, characterData: true});
+            }""",
+            selector,
+        )
+        return lambda: self.tab.evaluate("() => window.labkitSeen")
+
     def press(self, button: str) -> None:
         """Click a panel's button by its words, once the kernel has heard of everything before it: a busy kernel gets a
         slider's last move later than a click."""

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from labkit.figures import explored, fit_js
+from labkit.figures import decode, explored, fit_js, new
+from labkit.figures.marks import positions
 from labkit.figures.theme import TEMPLATE
 from labkit.notebook.bytes import BytesPanel
 
@@ -26,8 +27,15 @@ BOXES = """g => {
     const box = e.getBoundingClientRect();
     const turned = /rotate\\((?!0,)/.test(e.getAttribute('transform') || '');
     if (!box.width || !box.height || (kind.endsWith('tick') && turned)) continue;
-    found.push([kind, e.textContent, box.left - at.left, box.right - at.left, box.top, box.bottom]);
+    found.push([kind, e.textContent, box.left - at.left, box.right - at.left, box.top - at.top, box.bottom - at.top]);
   }
+  const places = ((g.layout || {}).xaxis || {}).ticktext || [], shown = [...g.querySelectorAll('.xtick text')];
+  for (const name of places) if (!shown.some(e => e.textContent === String(name).replace(/<br>/g, '')
+      && getComputedStyle(e).opacity !== '0' && getComputedStyle(e).display !== 'none'))
+    found.push(['hidden', String(name), 0, 0, 0, 0]);
+  const high = at.height;
+  for (const [kind, text, , , top, bottom] of [...found]) if (top < -2 || bottom > high + 2)
+    found.push(['outside', `${kind} ${text}`, 0, 0, 0, 0]);
   return found; }"""
 
 
@@ -35,6 +43,8 @@ def meeting(boxes: list, width: float) -> list[str]:
     """What lies on what, and what is cut at the side."""
     found = []
     for i, (kind, text, left, right, top, bottom) in enumerate(boxes):
+        if kind in ("hidden", "outside"):  # a name that is left out, a text above or below its figure
+            found.append(f"{kind}: {text!r}")
         if right > width + 2 or left < -2:
             found.append(f"{kind} {text!r} is cut")
         for other, words, x0, x1, y0, y1 in boxes[i + 1 :]:
@@ -119,6 +129,23 @@ def test_nothing_meets_in_the_figures_of_many_settings(tab):
     figures = [(f.layout.title.text, json.loads(f.to_json())) for f in made]
     bad = {(n, w): m for n, f in figures for w in WIDTHS if (m := meeting(drawn(tab, f, w), w))}
     assert bad == {}
+
+
+def test_names_of_places_and_of_points_stay_apart_and_none_is_lost(tab):
+    """Long names along an axis, points that lie close together, and a place that waits with a title of two lines."""
+    arms = ["timing load", "real load", "DGX Spark, synthetic", "DGX Spark, GSM8K"]
+    long = new("Each gain", alt="four loads")
+    positions(long, [f"{a}<br>x1.43" for a in arms])
+    long.add_scatter(x=[0, 1, 2, 3], y=[1, 2, 3, 4])
+    near = [("mtp on real", 2.5, 1.7), ("mtp on timing", 3.92, 2.22), ("mtp on questions", 3.95, 2.25)]
+    near += [("mtp on greedy", 3.16, 2.12), ("mtp on sampled as greedy", 3.16, 2.24), ("mtp 3/1/4", 3.9, 2.3)]
+    rows = [dict(name=n, load="code", a=a, c=c, S=a / c) for n, a, c in near]
+    waits = decode.waiting("What sampling itself costs: the same text, greedy and sampled")
+    figures = [(f.layout.title.text, json.loads(f.to_json())) for f in (long, explored.plane(rows), waits)]
+    bad = {(n, w): m for n, f in figures for w in (350, 380, 620, 960) if (m := meeting(drawn(tab, f, w), w))}
+    assert bad == {}
+    names = [text for kind, text, *_ in drawn(tab, figures[1][1], 620) if kind == "name" and text]
+    assert len(names) > len(rows) / 2 and "3/1/4" in names and "on real" not in names
 
 
 def test_it_would_see_an_axis_title_under_a_legend(tab):

@@ -20,8 +20,8 @@ from labkit.measure import steps as costs_of
 from labkit.measure.foresight import Foreseen
 from labkit.measure.probe import probe as PROBE  # the fixture of these tests puts a fake in its place
 from labkit.measure.results import speedup
-from labkit.notebook import experiment
-from labkit.notebook.experiments import mtp
+from labkit.notebook import foretold
+from labkit.notebook.experiments import mtp, mtp_figures, mtp_lines
 from labkit.notebook.experiments.baseline import Baseline
 from labkit.notebook.experiments.fallback import Fallback
 from labkit.notebook.experiments.fp8_head import Fp8Head
@@ -288,7 +288,7 @@ def test_cost_yield_and_speed_up_hang_together(parameters):
     r, base = results["mtp 3/1/4"], results["plain"]
     s = speedup(r, base).value
     assert r.accept.value / cost(r, base).value == pytest.approx(s, rel=0.02)
-    best, how = e.best(results)
+    best, how = mtp_lines.best(e, results)
     assert best.name in results and "times as fast" in how
 
 
@@ -496,7 +496,7 @@ def test_an_arrow_leads_from_predicted_to_measured(parameters):
 def test_another_load_gets_a_prediction_of_its_own(parameters, monkeypatch):
     """One configuration under two loads: other prompts, other experts, another context."""
     said = []
-    monkeypatch.setattr(experiment, "by_parts", lambda arm, params, context: said.append(context) or None)
+    monkeypatch.setattr(foretold, "by_parts", lambda arm, params, context: said.append(context) or None)
     e = Mtp(**parameters)
     arms = e.arms()
     longer = [replace(a, params=a.params.replace(prompt_tokens=700)) for a in arms]
@@ -544,13 +544,13 @@ def test_parts_stand_predicted_until_the_engines_timed_them(parameters, monkeypa
     monkeypatch.setattr(costs_of, "model_for", lambda params: None)
     e = make(Mtp, {**parameters, "engine": {"engine": "pocket"}}, **MTP)
     plain, drafting = e.arms()
-    assert len(e.figures({}, None)) == len(mtp.TITLES) and not e.figures({}, None)[-1].data
+    assert len(e.figures({}, None)) == len(mtp_figures.TITLES) and not e.figures({}, None)[-1].data
     parts = [{"name": n, "bytes_read": 1e6, "kernel_s": 1e-5, "fixed_s": 1e-5} for n in ("head", "experts")]
     known = {"bandwidth": 1e10, "plain": parts, "round": parts}
     s = seen_seconds(1e-3)
     said = Foreseen("mtp", drafting.config.digest(), s, s, False, "", 0.0, s, s, s, s, "", known)
     e.foreseen[e.said_of(drafting)] = Foreseen.from_dict(json.loads(json.dumps(said.as_dict())))
-    before = e._parts()
+    before = mtp_figures._parts(e)
     assert [list(bar.x) for bar in before.data] == [["plain step<br>predicted ◇", "round<br>predicted ◇"]] * 2
     times = {
         plain.setting: {"plain": {"head": 2e-4, "experts": 3e-4}},
@@ -558,7 +558,7 @@ def test_parts_stand_predicted_until_the_engines_timed_them(parameters, monkeypa
     }
     e.restore({mtp.TIMES: times})
     assert e.extra() == {mtp.TIMES: times}
-    heads = next(bar for bar in e._parts().data if bar.name == "head")
+    heads = next(bar for bar in mtp_figures._parts(e).data if bar.name == "head")
     assert list(heads.y) == pytest.approx([110, 200, 110, 500])
 
 
@@ -575,7 +575,7 @@ def test_every_context_is_predicted_by_itself_and_its_error_stands_beside_it(par
         kind = (c, c) if arm.config.speculative else (None, None)
         return Foreseen(arm.name, arm.config.digest(), whole, None, False, "test", 0.0, whole, whole, *kind)
 
-    monkeypatch.setattr(experiment, "by_parts", by_parts)
+    monkeypatch.setattr(foretold, "by_parts", by_parts)
     e = make(LongContext, {**parameters, "workload": "synthetic", "max_context": 4096}, output_tokens=32)
     arms = e.sweep()
     said = e.foretell(arms)

@@ -15,6 +15,7 @@ from labkit.notebook.experiments.baseline import Baseline
 from labkit.notebook.experiments.kernels import Kernels
 from labkit.notebook.experiments.long_context import LongContext
 from labkit.notebook.experiments.mtp import Mtp
+from labkit.notebook.experiments.real_load import RealLoad
 from labkit.notebook.panel import Panel
 from labkit.notebook.widgets.compare import NOTHING
 from labkit.records import read_run
@@ -136,7 +137,7 @@ def test_unstable_results_are_warned_of_first_and_no_cause_is_said(parameters, p
     for row in fast.rows:
         row["tpot_s"] *= 1 + 0.1 * row["repeat"]
     panel.runner.results = {before.name: slow, after.name: Result(after, fast.rows)}
-    assert panel.unstable() == [after.name]
+    assert after.name in panel.verdict()[0] and before.name not in panel.verdict()[0]
     said, page = panel.verdict(), panel.found()
     assert len(said) == 1 and "times as fast" not in page
     assert page.index("labkit-caution") < page.index("<table")
@@ -211,6 +212,18 @@ def test_a_failure_is_shown_and_the_buttons_come_back(quick, pool):
     front.run.start()
     finish(front)
     assert 'role="alert"' in front.alert.value and not front.run_button.disabled and front.cancel_button.disabled
+
+
+def test_an_engine_of_several_loads_is_called_by_what_its_arms_share(quick, own_pool):
+    for e, name in (
+        (LongContext(**{**quick, "workload": "synthetic", "max_context": 2048}), "plain"),
+        (RealLoad(**{k: v for k, v in quick.items() if k != "output_tokens"}, questions=0), "baseline"),
+    ):
+        front = front_of(e, own_pool)
+        own_pool.ensure([front.panel.arms()[0].config], front.panel.out_dir / "engine")
+        front.strip.refresh()
+        assert f"running: {name} at http" in front.strip.state.value
+        front.strip._stop()
 
 
 def test_the_note_names_each_engine_that_has_to_start_once(quick, own_pool):
@@ -299,12 +312,14 @@ def test_no_setting_is_forgotten_and_each_can_be_named_and_taken_away(quick, poo
     from labkit.params import load_params
 
     front = front_of(Mtp(**{**quick, "repeats": 3}, steps=1, longest=1), pool)
+    assert front.explored.tools.layout.display == "none" and "Tick" not in front.explored.note.value  # nothing to tick
     for steps, load in ((1, "word-problems"), (2, "word-problems"), (2, "repetitive")):
         front.controls["steps"].value, front.controls["workload"].value = steps, load
         front.run.start()
         finish(front)
     again = front_of(Mtp(**quick, steps=1, longest=1), pool)  # as on reopening
     table = again.explored
+    assert table.tools.layout.display == ""
     seen = [(e.result.name, e.result.arm.load["workload"]) for e in table.settings]
     drafting = {("mtp 1/1/2", "word-problems"), ("mtp 2/1/3", "word-problems"), ("mtp 2/1/3", "repetitive")}
     assert len(seen) == 5 and drafting < set(seen)  # and plain under either load

@@ -73,6 +73,35 @@ def test_a_doubtful_number_says_so_and_an_arm_of_another_load_is_named(lab):
     assert page.index("labkit-caution") < page.index("<table")
 
 
+def test_an_unstable_ladder_gives_no_cause(lab):
+    assert not any("No conclusion" in said for said in lab.candidates())
+    for r in dict(lab.ladder()).values():
+        for row in r.rows:
+            row["tpot_s"] *= 1 + 0.5 * row["repeat"]
+    lab.records = [(label, {n: Result(r.arm, r.rows) for n, r in found.items()}) for label, found in lab.records]
+    (said,) = lab.candidates()
+    assert "kernels" in said and "No conclusion" in said
+
+
+def test_a_load_with_other_sampling_leads_no_ladder_and_says_what_it_is(lab):
+    results = lab.records[0][1]
+    params = {n: r.arm.params.replace(sampling={"temperature": 0.05}) for n, r in results.items()}
+    cold = {
+        n: Result(Arm.of(r.arm, params[n]), [{**row, "started_unix": 9e3} for row in r.rows])
+        for n, r in results.items()
+    }
+    lab.records.append(("cold", cold))
+    lab.ladders.append(lab.ladders[0])
+    assert all(r.arm.load["sampling"] is None for _, r in lab.ladder())
+    said = {what: remark for what, _, remark in lab.lines()}
+    assert "temperature 0.05" in said["cold: mtp"] and "temperature" not in said["all: mtp"]
+
+
+def test_a_summary_is_broken_between_words(lab):
+    for said in (lab.static("findings"), [(render.mime("a  b"), {})]):
+        assert all({"text/html", "text/plain"} <= set(data) for data, _ in said)
+
+
 def test_without_a_record_both_figures_say_so(tmp_path):
     empty = Gathered(out_dir=str(tmp_path), live=False)
     assert empty.splits() == [] and len(empty.figures()) == 3

@@ -7,7 +7,10 @@ from conftest_panels import result
 
 from labkit.errors import BadInput
 from labkit.evidence import Tier
+from labkit.figures import decode
+from labkit.figures.theme import alt_of
 from labkit.measure import gain
+from labkit.notebook import render
 from labkit.notebook.experiments.real_answers import GREEDY, QUESTIONS, REAL, SAMPLED, TIMING, on
 from labkit.notebook.experiments.real_load import RealLoad
 
@@ -54,6 +57,19 @@ def test_three_arms_of_the_ladder_on_every_load(lab):
     assert by_name["mtp on questions"].repeats == 1 and by_name["mtp on questions"].count == 4
     none = RealLoad(**{**lab.parameters(), "questions": 0})
     assert not any(a.name.endswith(QUESTIONS) for a in none.arms())
+
+
+def test_before_a_run_no_figure_says_what_the_engine_would_report(lab):
+    assert {alt_of(f) for f in lab.figures({}, None)} == {decode.NOT_YET}
+
+
+def test_whatever_rests_on_a_doubtful_arm_is_marked(lab):
+    results = measured(lab)
+    cold = results[on("mtp", SAMPLED)]
+    lines = render.doubted(lab.findings(results), cold.numbers())
+    marked = {what for what, _, remark in lines if render.DOUBT in remark}
+    assert {"sampling alone: round", "real over timing load: sampling, in c"} <= marked
+    assert "sampling alone: plain step" not in marked and "real load: TPOT, mtp" not in marked
 
 
 def test_a_ladder_of_two_arms_has_no_middle(parameters):

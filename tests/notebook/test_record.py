@@ -4,6 +4,7 @@ import pytest
 
 from labkit.errors import BadInput
 from labkit.measure.pool import Pool
+from labkit.notebook import headless
 from labkit.notebook.experiments.kernels import Kernels
 from labkit.notebook.panel import Panel
 from labkit.records import RunWriter
@@ -31,7 +32,7 @@ def test_arms_come_from_the_record_and_nothing_is_measured(parameters, tmp_path,
     path = record(tmp_path / "r", Kernels(**parameters), {"baseline", "kernels"})
     shown = panel(parameters, path)
     assert shown.results == {}  # predictions are made without them
-    shown._run_headless()
+    headless.run(shown)
     assert set(shown.results) == {"baseline", "kernels"} and not (tmp_path / "out").exists()
     assert "read from" in capsys.readouterr().out and f"record: {path}" in shown.summary_text()
 

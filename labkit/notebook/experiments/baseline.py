@@ -8,7 +8,8 @@ from labkit.evidence import Evidence
 from labkit.figures import decode, passes, runs
 from labkit.measure import steps
 from labkit.measure.results import Arm, Result
-from labkit.notebook.experiment import NOTHING, Experiment, present, waiting
+from labkit.notebook.experiment import Experiment
+from labkit.notebook.reading import NOTHING, present, waiting
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
 from labkit.roofline import floors
@@ -28,16 +29,9 @@ class Baseline(Experiment):
     def arms(self) -> list[Arm]:
         return [self.arm(self.subject)]
 
-    def _context(self, results: Mapping[str, Result]) -> int:
-        """Tokens of context that the account counts: as measured, else with a prompt of 150 tokens."""
-        found = present(results, [a.name for a in self.arms()])
-        if found:
-            return found[0].context
-        return (self.params.prompt_tokens or 150) + (self.values.get("output_tokens") or 256) // 2
-
     def account(self, results: Mapping[str, Result]):
         """The step's bytes at the present context; None where the model's config is not here (an attached server)."""
-        return self.account_of(self.subject.config, context=self._context(results)) if self.shape_known else None
+        return self.account_of(self.subject.config, context=self.context(results)) if self.shape_known else None
 
     def floor(self, results: Mapping[str, Result]) -> Evidence | None:
         """Seconds below which no token can go on this machine."""
@@ -60,7 +54,7 @@ class Baseline(Experiment):
 
     def _said(self, results: Mapping[str, Result]) -> list[Line]:
         """The time per token by both roofs, where the engine's parts could be probed; with its error once measured."""
-        said = self.foresee(self.arms()[0], self._context(results))
+        said = self.foresee(self.arms()[0], self.context(results))
         if said is None:
             return []
         found = present(results, [a.name for a in self.arms()])
@@ -110,7 +104,7 @@ class Baseline(Experiment):
         if (model := self._models[arm.setting]) is None:
             return None
         rates = {name: max(by.values()) for name, by in model.rates.operations_s().items()}
-        plain = model.plain(self._context(results))
+        plain = model.plain(self.context(results))
         title = "Roofline: two roofs, and every part of a step"
         return passes.roofs(plain, model.rates.bandwidth, rates, title=title)
 

@@ -8,7 +8,8 @@ from labkit.engines import ladder
 from labkit.evidence import Evidence
 from labkit.figures import decode, runs
 from labkit.measure.results import Arm, Result, speedup
-from labkit.notebook.experiment import Experiment, present, waiting
+from labkit.notebook.experiment import Experiment
+from labkit.notebook.reading import present, waiting
 from labkit.notebook.render import Line, span
 from labkit.roofline import floors
 
@@ -39,13 +40,6 @@ class Change(Experiment):
 
     def arms(self) -> list[Arm]:
         return [self.arm(a) for a in self.chain]
-
-    def context(self, results: Mapping[str, Result]) -> int:
-        """Tokens of context that the accounts count: as measured where something is, else as the loads have them."""
-        found = present(results, self.names)
-        if found:
-            return found[0].context
-        return (self.params.prompt_tokens or 150) + (self.values.get("output_tokens") or 256) // 2
 
     def step(self, name: str, results: Mapping[str, Result]) -> Evidence:
         """Bytes of a step of an arm."""

@@ -3,8 +3,10 @@
 from collections.abc import Mapping
 
 from labkit.engines.config import Speculative
+from labkit.measure.results import Result
 from labkit.notebook.settings import Setting, of_engine
 
+PLAIN = "plain"  # the arm without drafting, whatever its ladder calls it
 NUMBERS = {"steps": "draft steps", "topk": "topk", "draft_tokens": "draft tokens"}
 
 
@@ -48,3 +50,8 @@ def title(s: Speculative) -> str:
         return f"{s.algorithm}, at most {s.steps} draft{'s' if s.steps > 1 else ''} a round"
     what = "chain" if s.topk == 1 else f"tree of topk {s.topk}"
     return f"{s.steps} draft step{'s' if s.steps > 1 else ''}, {what}, {s.draft_tokens} tokens verified"
+
+
+def verified(r: Result) -> int:
+    """Tokens that a round of this result verifies."""
+    return r.arm.config.speculative.verified

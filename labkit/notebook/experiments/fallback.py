@@ -11,7 +11,8 @@ from labkit.evidence import Evidence, derived
 from labkit.figures import decode, runs, speculation
 from labkit.measure.estimates import NOTHING_ACCEPTED
 from labkit.measure.results import Arm, Result, cost, count, speedup
-from labkit.notebook.experiment import NOTHING, Experiment, accepted, present, waiting
+from labkit.notebook.experiment import Experiment
+from labkit.notebook.reading import NOTHING, accepted, present, waiting
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
 from labkit.roofline import speculation as formulas

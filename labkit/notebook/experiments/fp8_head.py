@@ -8,8 +8,8 @@ from labkit.engines import ladder
 from labkit.evidence import Evidence
 from labkit.figures import decode, speculation
 from labkit.measure.results import Result
-from labkit.notebook.experiment import NOTHING, present, waiting
 from labkit.notebook.experiments.change import Change
+from labkit.notebook.reading import NOTHING, present, waiting
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
 from labkit.roofline import floors

@@ -10,8 +10,8 @@ from labkit.engines.adapter import options
 from labkit.evidence import measured
 from labkit.figures import decode, runs, speculation
 from labkit.measure.results import Result
-from labkit.notebook.experiment import NOTHING, present, waiting
 from labkit.notebook.experiments.change import Change
+from labkit.notebook.reading import NOTHING, present, waiting
 from labkit.notebook.render import Line
 from labkit.notebook.settings import Guess
 from labkit.roofline import floors

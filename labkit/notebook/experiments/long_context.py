@@ -11,14 +11,15 @@ from labkit.evidence import Evidence
 from labkit.figures import runs, speculation
 from labkit.measure.foresight import Foreseen
 from labkit.measure.results import Arm, Result, cost, speedup
-from labkit.notebook.experiment import CONTEXT, COUNT, NOTHING, OUTPUT, REPEATS, Experiment, waiting
+from labkit.notebook.experiment import Experiment
 from labkit.notebook.experiments import drafts
+from labkit.notebook.experiments.drafts import PLAIN
+from labkit.notebook.reading import NOTHING, waiting
 from labkit.notebook.render import Line
-from labkit.notebook.settings import Guess, Setting
+from labkit.notebook.settings import CONTEXT, COUNT, OUTPUT, REPEATS, Guess, Setting
 from labkit.roofline import floors
 
 LEAST = 1024
-PLAIN = "plain"  # the arm without drafting, whatever its ladder calls it
 LONGEST = Setting(
     "max_context",
     "longest context",

@@ -8,6 +8,7 @@ import numpy as np
 from labkit.evidence import Evidence, measured
 from labkit.measure import estimates, evaluation
 from labkit.measure.results import Result
+from labkit.notebook import render
 from labkit.notebook.render import Line
 
 # The loads of the notebook. The pair GREEDY and SAMPLED has equal texts, and isolates what sampling itself costs.
@@ -78,10 +79,11 @@ def latency_lines(name: str, result: Result, *, seed: int) -> list[Line]:
     questions = by_question(result)
     spread = evaluation.spread([q["latency_s"] for q in questions], seed=seed)
     of = f"this lab, arm {result.name}: medians of {len(questions)} questions, interval over questions"
+    doubt = render.DOUBT if result.warnings else ""
     out: list[Line] = [(f"TTFT, {name}", result.ttft, "")]
     for key, label in (("mean", "mean latency"), ("p50", "latency P50"), ("p95", "latency P95")):
         v = spread[key]
-        out.append((f"{label}, {name}", measured(v["median"], "s", of, v["low"], v["high"]), ""))
+        out.append((f"{label}, {name}", measured(v["median"], "s", of, v["low"], v["high"]), doubt))
     parts = evaluation.rebuilt(result.used, result.tpot.si)
     lengths = [q["output_tokens"] for q in questions]
     built = 1e3 * (parts["ttft_s"] + parts["decode_s"])

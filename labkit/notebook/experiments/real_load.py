@@ -11,18 +11,19 @@ from labkit.engines.config import Speculative
 from labkit.errors import BadInput
 from labkit.evidence import Evidence
 from labkit.fields import Text, check, whole
+from labkit.figures import decode, runs
 from labkit.figures import gains as draw
-from labkit.figures import runs
 from labkit.measure import experts, gain
 from labkit.measure.gain import Gains, Split
 from labkit.measure.plan import Block, alternate
 from labkit.measure.prompts import prompts_of
 from labkit.measure.results import Arm, Result
-from labkit.notebook.experiment import COUNT, NOTHING, REPEATS, WORKLOAD, Experiment, accepted, present, waiting
+from labkit.notebook.experiment import Experiment
 from labkit.notebook.experiments import real_answers, real_lines, real_published
 from labkit.notebook.experiments.real_answers import GREEDY, QUESTIONS, REAL, SAMPLED, TIMING, label, on
+from labkit.notebook.reading import NOTHING, accepted, present, waiting
 from labkit.notebook.render import Line
-from labkit.notebook.settings import Guess, Setting
+from labkit.notebook.settings import COUNT, REPEATS, WORKLOAD, Guess, Setting
 
 EXPERTS = "distinct experts"
 # Sampling that draws what greedy decoding takes: all of its work is done, and the accept length stays what it was.
@@ -179,7 +180,7 @@ class RealLoad(Experiment):
             self._splits(both),
             self._sampling(results),
             accepted([g.last for g in (made, real) if g is not None and g.last.accept is not None]),
-            self._experts(),
+            self._experts(bool(both)),
             runs.latency_ecdf([(n, [q["latency_s"] for q in qs]) for n, qs in by_question.items()])
             if by_question
             else waiting("End-to-end latency"),
@@ -222,13 +223,11 @@ class RealLoad(Experiment):
         title = "Each gain: fewer bytes x more bandwidth"
         mine = [(load, s) for load, g in both.items() if (s := self.split(g)) is not None]
         if not mine:
-            uneven = any(not gain.one_size(g.last) for g in both.values())
-            return waiting(
-                title,
-                "Rounds differ in their number of drafts, so none stands for all in bytes."
-                if uneven
-                else "Nothing measured yet, or the bytes of this model or round are not known.",
-            )
+            if any(not gain.one_size(g.last) for g in both.values()):
+                why = "Rounds differ in their number of drafts, so none stands for all in bytes."
+            else:
+                why = decode.NOT_YET if self.shape_known else "The bytes of this model are not known."
+            return waiting(title, why)
         found = self.published_runs()
         return draw.splits(
             [(n, s.fewer_bytes, s.more_bandwidth) for n, s in [*mine, *(found.splits() if found else [])]], title=title
@@ -236,19 +235,20 @@ class RealLoad(Experiment):
 
     def _sampling(self, results: Mapping[str, Result]) -> go.Figure:
         title = "What sampling itself costs: the same text, greedy and sampled"
-        pairs = [(n, *map(gain.pass_time, sides)) for n, sides in self.sampling(results).items()]
+        pairs = [(n, *(r.pass_s for r in sides)) for n, sides in self.sampling(results).items()]
         return (
             draw.paired_times(pairs, (GREEDY, SAMPLED), title=title, y="ms per step or round")
             if pairs
             else waiting(title)
         )
 
-    def _experts(self) -> go.Figure:
+    def _experts(self, asked: bool) -> go.Figure:
         expected, title = self.expected_experts(), "Distinct experts per layer"
         if self.shape_known and not expected:
             return waiting(title, "This model has no routed experts.")
         if not expected or not self.counted:
-            return waiting(title, "Not counted: the engine does not report its experts.")
+            untold = "Not counted: the engine does not report its experts."
+            return waiting(title) if expected and not asked else waiting(title, untold)
         return draw.experts(expected, {label(load): found for load, found in self.counted.items()})
 
     def expected_experts(self) -> list[tuple[int, Evidence]]:

@@ -7,9 +7,10 @@ import plotly.graph_objects as go
 from labkit.evidence import Evidence
 from labkit.figures import decode, runs
 from labkit.measure.results import Arm, Result
-from labkit.notebook.experiment import COUNT, NOTHING, OUTPUT, REPEATS, WORKLOAD, Experiment, present, waiting
+from labkit.notebook.experiment import Experiment
+from labkit.notebook.reading import NOTHING, present, waiting
 from labkit.notebook.render import Line
-from labkit.notebook.settings import Guess
+from labkit.notebook.settings import COUNT, OUTPUT, REPEATS, WORKLOAD, Guess
 from labkit.roofline import floors
 
 

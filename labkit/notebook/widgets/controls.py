@@ -36,11 +36,12 @@ def control(setting: Setting, value: object) -> W.Widget:
 
 def menu(label: str, options: list, value: object, tip: str, width: str) -> W.Dropdown:
     """A menu with its tooltip: ipywidgets shows a slider's on its label and drops a menu's, so the label carries it."""
+    wide = max((len(str(o)) for o in options), default=0) > 22  # of these the label gives room to the words
     return W.Dropdown(
         options=options,
         value=value,
         tooltip=tip,
-        style=_WIDE,
+        style={"description_width": f"{9 * len(label) + 12}px"} if wide else _WIDE,
         layout=W.Layout(width=width),
         description=f'<span title="{html.escape(tip, quote=True)}">{html.escape(label)}</span>',
         description_allow_html=True,

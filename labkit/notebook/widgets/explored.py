@@ -35,8 +35,8 @@ class Table:
         ]
         for button, work in zip(self.buttons, (self._named, self._table, self._params), strict=True):
             button.on_click(lambda _, work=work: self._guarded(work))
-        tools = W.HBox([self.name, *self.buttons], layout=W.Layout(flex_flow="row wrap"))
-        self.box = W.VBox([self.note, self.place, tools, self.board], layout=W.Layout(width="100%"))
+        self.tools = W.HBox([self.name, *self.buttons], layout=W.Layout(flex_flow="row wrap", display="none"))
+        self.box = W.VBox([self.note, self.place, self.tools, self.board], layout=W.Layout(width="100%"))
         self.box.add_class("labkit-explored")
 
     @property
@@ -50,13 +50,17 @@ class Table:
         self.settings = self.shelf.settings()
         count = len(self.settings)
         missing = "; ".join(self.shelf.unreadable)
-        self.note.value = render.note(
+        said = (
             f"{count} setting{'s' if count != 1 else ''} measured on this machine, all loads."
-            " Tick rows to plot them. S: how many times faster than the setting under `over`; c: what a round costs in"
-            " its steps; both from passes that ran side by side." + (f" Not readable: {missing}." if missing else "")
+            " Tick rows to plot them. S: how many times faster than the setting under “over”; c: what a round costs in"
+            " its steps; both from passes that ran side by side."
         )
         if not self.settings:
+            said = "No setting has been measured on this machine yet; every one that is stays in a table here."
+        self.note.value = render.note(said + (f" Not readable: {missing}." if missing else ""))
+        if not self.settings:
             return
+        self.tools.layout.display = ""
         frame = pd.DataFrame([e.columns() for e in self.settings])
         # Of this kind the page gets numbers and nulls: it sorts by them, and shows an empty cell where there is none.
         frame = frame.astype({n: "Float64" for n in NUMBERS})

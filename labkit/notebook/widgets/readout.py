@@ -19,7 +19,7 @@ class Readout:
 
     def __init__(self, panel: "Panel"):
         self.panel = panel
-        self.board = live.Board(panel.figures())
+        self.board = live.Board()
         self.lines, self.predicted, self.block = W.HTML(), W.HTML(), W.HTML()
         self.forecast, self.note = W.HTML(), W.HTML()
 

@@ -3,8 +3,9 @@
 import collections
 import html
 import json
+import os.path
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import ipywidgets as W
@@ -13,6 +14,7 @@ from labkit.engines.process import owner
 from labkit.engines.turn import notebook_of
 from labkit.errors import LabError
 from labkit.measure.pool import engine_name
+from labkit.measure.results import Arm
 from labkit.notebook import render
 from labkit.notebook.widgets import controls
 
@@ -20,6 +22,15 @@ if TYPE_CHECKING:
     from labkit.notebook.panel import Panel
 
 KEPT_LINES = 60
+
+
+def _names(arms: Sequence[Arm]) -> dict[str, str]:
+    """What engines are called, by configuration: as their arm, or by what the names of several loads' arms share."""
+    words: dict[str, list[list[str]]] = {}
+    for a in arms:
+        words.setdefault(a.config.digest(), []).append(a.name.split())
+    shared = {digest: os.path.commonprefix(names) for digest, names in words.items()}
+    return {d: " ".join(w[:-1] if w[1:] and w[-1] in ("on", "at") else w) for d, w in shared.items()}
 
 
 class EngineStrip:
@@ -66,7 +77,7 @@ class EngineStrip:
         if running:
             self._handed_over = False
             # An arm of the panel by its name; what another panel of this kernel started, by its engine.
-            names = {a.config.digest(): a.name for a in (*self.panel.arms(sweep=True), *self.panel.arms())}
+            names = _names([*self.panel.arms(sweep=True), *self.panel.arms()])
             text = "; ".join(
                 f"{names.get(e.config.digest()) or engine_name(e)} at {e.url}"
                 + (f", started in {e.start_seconds:.1f} s" if e.start_seconds else "")

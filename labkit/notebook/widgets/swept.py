@@ -67,6 +67,8 @@ class Watcher:
     def refresh(self) -> str:
         """Read the folder; draw anew where it has changed. Returns how the sweep stands."""
         self.sweep = run = self.lab.read()
+        for chosen in (self.menu, self.save):  # without a sweep there is nothing to choose
+            chosen.layout.display = "none" if run is None else ""
         if run is None:
             self.status.value = render.note(self.lab.none())
             self.board.show([])
