@@ -57,6 +57,10 @@ function labkitFit(figure, width) {
   }
   for (const trace of data) {
     if (trace.name) trace.name = broken(trace.name, width - 90, 13);
+    if (trace.type === "treemap" && width < 700) {  // its smaller areas hold a name, not all that is said of them
+      trace.customdata = trace.labels.map(name => broken(name, 80, 12, 8));
+      trace.texttemplate = "%{customdata}<br>%{percentRoot:.0%}";
+    }
     if (width >= 500) continue;
     // On a phone the names of points lie on each other: they stay in the hover text. Names of upright axes are turned.
     if (/text/.test(trace.mode || "")) trace.mode = trace.mode.replace(/\+?text/, "") || "markers";

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from labkit.engines.config import EngineConfig
 from labkit.figures import decode, explored, fit_js, new
 from labkit.figures.marks import positions
 from labkit.figures.theme import TEMPLATE
+from labkit.measure import machine
 from labkit.notebook.bytes import BytesPanel
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
@@ -146,6 +148,22 @@ def test_names_of_places_and_of_points_stay_apart_and_none_is_lost(tab):
     assert bad == {}
     names = [text for kind, text, *_ in drawn(tab, figures[1][1], 620) if kind == "name" and text]
     assert len(names) > len(rows) / 2 and "3/1/4" in names and "on real" not in names
+
+
+def test_a_narrow_treemap_still_names_its_parts(tab):
+    """Nine parts in ten of the bytes have their name on them, at the width beside a notebook's knobs."""
+    account = machine.account(EngineConfig(engine="pocket"), context=256, model="pocket")
+    figure = json.loads(decode.bytes_treemap(account).to_json())
+    sizes = dict(zip(figure["data"][0]["labels"], figure["data"][0]["values"], strict=True))
+    for width in (380, 620):
+        drawn(tab, figure, width)
+        named = tab.evaluate("() => [...document.querySelectorAll('.slicetext')].map(e => e.textContent)")
+        seen = {
+            name
+            for name in sizes
+            if any(text.startswith(name.replace(" ", "")) for text in (t.replace(" ", "") for t in named))
+        }
+        assert sum(sizes[n] for n in seen) > 0.9 * sum(sizes.values()), (width, named)
 
 
 def test_it_would_see_an_axis_title_under_a_legend(tab):
