@@ -251,6 +251,9 @@ def summarise(rows: Iterable[Mapping], *, seed: int = 0) -> dict:
     }
 
 
+OF_TIMES = ("unstable: ", "disturbed: ")  # beginnings of warnings that touch no count
+
+
 def warnings(rows: Sequence[Mapping], found: Estimates) -> list[str]:
     """Why this result may not be trusted, one sentence each."""
     out, used = [], good(rows)

@@ -130,6 +130,13 @@ class Result:
         """What other numbers are derived from."""
         return [n for n in (self.tpot, self.ttft, self.accept, self.throughput, self.pass_s) if n is not None]
 
+    def doubtful(self) -> list[Evidence]:
+        """Those that its warnings make doubtful: a machine that was disturbed changes times, and no count."""
+        if not self.used or not self.warnings:
+            return []
+        of_times = all(w.startswith(estimates.OF_TIMES) for w in self.warnings)
+        return [n for n in self.numbers() if n is not self.accept or not of_times]
+
     @cached_property
     def histogram(self) -> list[int]:
         """Correct drafts per verify step over all requests; empty without speculation."""

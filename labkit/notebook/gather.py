@@ -91,8 +91,8 @@ class Gathered:
 
     def lines(self) -> list[render.Line]:
         """Every arm of every record, then the ladder; a number that rests on a doubtful result says so."""
-        doubtful = [r for _, found in self.records for r in found.values() if r.warnings]
-        return render.doubted(self._lines(), [n for r in doubtful for n in r.numbers()])
+        doubtful = [n for _, found in self.records for r in found.values() for n in r.doubtful()]
+        return render.doubted(self._lines(), doubtful)
 
     def _lines(self) -> list[render.Line]:
         out: list[render.Line] = []

@@ -136,8 +136,8 @@ class Panel:
     def lines(self) -> list[render.Line]:
         """The findings; a number that rests on a doubtful result says so beside itself."""
         self.experiment.guessed = self.guess
-        doubtful = [r for r in self.results.values() if r.used and r.warnings]
-        return render.doubted(self.experiment.findings(self.results), [n for r in doubtful for n in r.numbers()])
+        doubtful = [n for r in self.results.values() for n in r.doubtful()]
+        return render.doubted(self.experiment.findings(self.results), doubtful)
 
     def predictions(self) -> list[render.Line]:
         """What was and is predicted, from bytes and from reference arms."""

@@ -146,6 +146,22 @@ def test_unstable_results_are_warned_of_first_and_no_cause_is_said(parameters, p
     assert not marked[f"TPOT, {before.name}"]
 
 
+def test_a_disturbed_machine_makes_times_doubtful_and_no_count(parameters, pool):
+    panel = Panel(Mtp(**parameters), engines=pool, live=False)
+    plain, drafting = panel.arms()
+    found = {plain.name: result(plain, 20e-3), drafting.name: result(drafting, 10e-3, accept=3.0)}
+    for row in found[drafting.name].rows:
+        row["tpot_s"] *= 1 + 0.2 * row["repeat"]
+    panel.runner.results = {n: Result(r.arm, r.rows) for n, r in found.items()}
+    marked = {what: render.DOUBT in remark for what, _, remark in panel.lines()}
+    name = drafting.name
+    assert not marked[f"a, {name}"] and all(marked[f"{what}, {name}"] for what in ("TPOT", "c", "speed-up"))
+    for row in panel.results[name].rows:
+        row["output_tokens"] += row["index"]  # of another length than asked for: the count itself is in doubt
+    panel.runner.results[name] = Result(drafting, panel.results[name].rows)
+    assert next(render.DOUBT in remark for what, _, remark in panel.lines() if what == f"a, {name}")
+
+
 def test_one_unit_in_a_column_of_times():
     from labkit.evidence import measured
 
