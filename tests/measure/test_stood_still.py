@@ -119,7 +119,7 @@ def jump(tmp_path_factory):
     return folder / "jump.so"
 
 
-@pytest.mark.parametrize("days", [-1, 1])
+@pytest.mark.parametrize("days", [-1, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_clock_that_is_set_changes_no_measured_time(bench, jump, tmp_path, days):
     env = {"LD_PRELOAD": str(jump), "JUMP_FILE": str(tmp_path / "now"), "JUMP_S": str(days * DAY_S)}
     lab, rows = bench(12, JUMP_CLOCK=str(time.CLOCK_REALTIME), **env)

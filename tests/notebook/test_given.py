@@ -79,7 +79,9 @@ def test_names_are_those_of_the_notebooks():
     assert [p.stem for p in sorted((ROOT / "notebooks").glob("*.ipynb"))] == given.NAMES
 
 
-@pytest.mark.parametrize("start", ["lab", "notebooks", pytest.param("elsewhere", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "start", ["notebooks", *(pytest.param(name, marks=pytest.mark.slow) for name in ("lab", "elsewhere"))]
+)
 def test_papermill_by_hand_is_as_good_as_labkit_run(tmp_path, start):
     """No warning, the file's own lines for this notebook, records in the lab's outputs/, nothing left elsewhere."""
     lab, elsewhere = tmp_path / "lab", tmp_path / "elsewhere"
