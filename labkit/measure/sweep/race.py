@@ -7,7 +7,7 @@ fastest, and one that is put off for now comes back when their numbers fall.
 Why not a library's search: the pruners of Optuna (successive halving, Hyperband) drop a fixed share whatever the noise,
 and its Wilcoxon pruner holds each configuration against one that is measured to its end; none of them knows of blocks
 that share a baseline and engine starts. A Bayesian search learns a smooth surface, and a sweep has tens of
-configurations whose fields are mostly switches and names. tests/measure/sweep/test_race.py simulates this rule.
+configurations whose fields are mostly switches and names. `python -m benchmarks.pruners` simulates all of them.
 """
 
 import math
