@@ -104,7 +104,7 @@ def seconds(text: str) -> float:
 def lines(rows: list[dict], finals: list[dict]) -> list[str]:
     """The table, fastest first, then what has no numbers with its reason, then what may be called best."""
     from labkit.engines.secrets import hide_text
-    from labkit.measure.sweep.again import second_look, standings, stands
+    from labkit.measure.sweep.again import second_look, standings, stands, unlooked
 
     measured = sorted((r for r in rows if r["status"] == "measured"), key=lambda r: (r["load"], -r["speedup"]))
     head = ["config", "x baseline [95%]", "TPOT ms", "a", "c", "accuracy", "repeats", "what it is"]
@@ -133,4 +133,5 @@ def lines(rows: list[dict], finals: list[dict]) -> list[str]:
         out.append(
             f"not measured: {len(missed)} ({', '.join(sorted(missed)[:NAMED])}{', ...' * (len(missed) > NAMED)})"
         )
-    return [hide_text(text) for text in (*out, *(text for f in finals for text in second_look(f)))]
+    out += [text for f in finals for text in second_look(f)] + unlooked(rows, finals)
+    return [hide_text(text) for text in out]

@@ -15,7 +15,7 @@ from labkit.figures.show import bundle
 from labkit.measure.results import results_of
 from labkit.measure.sweep import again, effects, points
 from labkit.records import read_run
-from labkit.records.sweep import BLOCKS, EMPTY, INTERRUPTED, META, RUNNING, SweepRun, read_sweep
+from labkit.records.sweep import BLOCKS, EMPTY, FINISHED, INTERRUPTED, META, RUNNING, SweepRun, read_sweep
 from labkit.report import page
 from labkit.report.html import figure
 from labkit.report.tables import flat, folded, table
@@ -66,6 +66,8 @@ def best(run: SweepRun) -> list[str]:
     for f in run.finals:
         where = f"{loads[f['best']]}: " if loads.get(f["best"]) else ""
         out.append(where + "; ".join(again.second_look(f)) + ".")
+    if run.state == FINISHED:
+        out += [f"{text}." for text in again.unlooked(run.rows, run.finals)]
     return out
 
 

@@ -102,6 +102,14 @@ def stands(found: Mapping) -> str:
     return alike
 
 
+def unlooked(rows: Sequence[Mapping], finals: Sequence[Mapping]) -> list[str]:
+    """What a sweep that has ended did not measure again on fresh prompts, in a sentence; [] where it did."""
+    places = {r["config"]: (r["machine"], r["load"]) for r in rows}
+    done = {places.get(f["best"]) for f in finals}
+    left = [s["fastest"] for s in standings(rows) if (s["machine"], s["load"]) not in done]
+    return [f"not measured again on fresh prompts, because the time was over: {', '.join(left)}"] if left else []
+
+
 NAMED = 12  # configurations that a sentence names
 
 

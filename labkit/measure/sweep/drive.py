@@ -90,7 +90,11 @@ class Driver:
                 line = next(r for r in self.run.lines if name in r.get("blocks", {}) and "round" in r)
                 task = self._task(name, line["blocks"][name], line["repeats"], line["round"])
                 with contextlib.suppress(BadInput):  # a record that was not copied with the sweep
-                    self.costs.learn(task, read_run(self.directory / BLOCKS / name), x.get("took_s"))
+                    self.costs.learn(
+                        task,
+                        read_run(self.directory / BLOCKS / name),
+                        x.get("took_s") if x.get("whole", True) else None,
+                    )
         self.budget = Budget(self.run.meta["budget_s"], self.costs, lambda: self.spent_s, self._execute.width)
         return self
 
@@ -186,17 +190,22 @@ class Driver:
         return Task(name, arms, tuple(bases), repeats, self.plan.sweep.seed, answers, chosen[0].machine)
 
     def _commit(self, task: Task, number: int, took_s: float) -> None:
-        """Rows of the block's configurations, and that it is finished, in one write."""
+        """Rows of the block's configurations, and that it is finished, in one write. Of a block that a budget ended, of
+        those that have passes enough; the others stay pending, or as an earlier round left them."""
         holding = self._with(task)
         records = {n: read_run(self.directory / BLOCKS / n) for n in holding}
+        whole = rows.whole(records[task.name])
+        before = {r["config"]: r.get("repeats", stats.LEAST - 1) for r in self.run.rows}
         lines = []
         for arm in task.arms:
             mine = [records[n] for n, configs in holding.items() if arm.name in configs]
             base = self._bases[points.group(self._points[arm.name])]
-            lines.append(rows.row(arm.name, base, mine, seed=self.plan.params.seed) | {"rounds": number + 1})
-        self.costs.learn(task, records[task.name], took_s)
+            found = rows.row(arm.name, base, mine, seed=self.plan.params.seed)
+            if whole or (found["status"] == "measured" and found["repeats"] > before[arm.name]):
+                lines.append(found | {"rounds": number + 1})
+        self.costs.learn(task, records[task.name], took_s if whole else None)
         times = {"took_s": round(took_s, 3), "spent_s": round(self.spent_s, 3)}
-        self._append([*lines, {"block": task.name, **times}])
+        self._append([*lines, {"block": task.name, "whole": whole, **times}])
 
     def _with(self, task: Task) -> dict[str, list[str]]:
         """This block and the finished ones that hold one of its configurations, each with the configurations in it."""
@@ -216,6 +225,8 @@ class Driver:
         left = [t for i in range(len(self._bases)) if i not in looked and (t := tasks.get(f"final-{i}"))]
         earlier = {r["config"]: r for r in self.run.rows}
         for task, _ in self._timed(left, self.budget.second_look()):
+            if not rows.whole(read_run(self.directory / BLOCKS / task.name)):
+                continue  # the budget is over
             found = rows.second_look(task, self.directory, earlier, seed=self.plan.params.seed)
             self._append([{"final": int(task.name[6:]), **found, "spent_s": round(self.spent_s, 3)}])
 

@@ -44,10 +44,11 @@ class Local:
                     for p in measure(task, directory / BLOCKS / task.name, self.pool, cancel=cancel):
                         tell(f"{task.name}: {p.text}", p.eta_s)
                 except LabError:
-                    if cancel.is_set():  # the budget is over
-                        return
-                    raise
-            yield task
+                    if not cancel.is_set():
+                        raise
+            yield task  # also where the budget ended it: whole passes count
+            if cancel.is_set():
+                return
 
 
 @contextlib.contextmanager

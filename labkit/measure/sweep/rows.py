@@ -44,6 +44,11 @@ def row(point_name: str, base: str, runs: Sequence[Run], *, seed: int = 1) -> di
     }
 
 
+def whole(run: Run) -> bool:
+    """Was this block measured to its end?"""
+    return run.meta["status"] == "finished"
+
+
 def _short(why: str) -> str:
     """The first line of a failure and the last one, where an engine's log ends with what happened to it."""
     lines = [line.strip() for line in why.splitlines() if line.strip()] or ["no reason given"]

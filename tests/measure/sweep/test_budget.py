@@ -1,5 +1,7 @@
 """A sweep within a budget, by the real driver: blocks are records on disk, and the clock is one that blocks move."""
 
+import itertools
+import math
 import random
 import types
 
@@ -39,29 +41,33 @@ class Machine:
                 continue
             tell(f"{task.name}: measuring", None)
             self.begun.append(task)
-            seconds = self.write(task, directory / BLOCKS / task.name)
-            seconds *= self.slower if len(self.begun) == self.at else 1.0
+            slower = self.slower if len(self.begun) == self.at else 1.0
             most = limit.cut_s()
-            if most is not None and seconds > most:
-                self.now += most
-                self.cut.append(task.name)
-                return
-            self.now += seconds
+            seconds = self.write(task, directory / BLOCKS / task.name, math.inf if most is None else most / slower)
+            self.now += seconds * slower
             yield task
+            if self.cut:
+                return
 
-    def write(self, task, directory):
+    def write(self, task, directory, most=math.inf):
+        """Seconds that it takes; all engines start first, then all make their first pass, and so on."""
         total = 0.0
         with RunWriter(directory, task.baselines[0].params.as_dict()) as writer:
-            for arm in (*task.baselines, *task.arms):
+            arms = (*task.baselines, *task.arms)
+            for arm in arms:
                 writer.add_arm(arm.name, requested=arm.config.as_dict(), launch={"start_seconds": START_S})
                 total += START_S
+            for repeat, arm in itertools.product(range(task.repeats), arms):
                 gain = 1 + (0.0 if arm.name.startswith("baseline") else int(arm.name[1:]) / 100)
-                for repeat in range(task.repeats):
-                    tpot = TPOT_S / gain * self.random.gauss(1, 0.02)
-                    row = {"arm": arm.name, "repeat": repeat, "index": 0, "status": "ok", "session": writer.session}
-                    row |= {"tpot_s": tpot, "ttft_s": 0.1, "latency_s": 0.1 + tpot * (TOKENS - 1)}
-                    writer.append(row | {"output_tokens": TOKENS, "prompt_tokens": 8, "started_unix": self.now})
-                    total += row["latency_s"] + 0.03
+                tpot = TPOT_S / gain * self.random.gauss(1, 0.02)
+                row = {"arm": arm.name, "repeat": repeat, "index": 0, "status": "ok", "session": writer.session}
+                row |= {"tpot_s": tpot, "ttft_s": 0.1, "latency_s": 0.1 + tpot * (TOKENS - 1)}
+                total += row["latency_s"] + 0.03
+                if total > most:
+                    writer.finish(status="failed")
+                    self.cut.append(task.name)
+                    return most
+                writer.append(row | {"output_tokens": TOKENS, "prompt_tokens": 8, "started_unix": self.now})
         return total
 
 
@@ -98,6 +104,7 @@ def test_what_a_budget_buys(go, more):
     rounds = [x for x in run.lines if "round" in x]
     status = {r["config"]: r["status"] for r in run.rows}
     found = again.standings(run.rows)
+    assert bool(again.unlooked(run.rows, run.finals)) is not bool(run.finals)
     if more < 1:  # the rest is said to be missing, by name
         missed = [n for n, s in status.items() if s == "pending"]
         assert missed and found[0]["missed"] == missed
@@ -115,9 +122,16 @@ def test_what_a_budget_buys(go, more):
 
 
 def test_a_block_that_takes_longer_than_it_should_is_ended_and_the_second_look_still_has_time(go):
-    run, machine = go(4 * FIRST_S, slower=60.0, at=4)
+    run, machine = go(4 * FIRST_S, slower=8.0, at=4)
     assert machine.cut == ["r1-000"] and machine.now <= 4 * FIRST_S
-    assert all(r["status"] == "measured" and r["rounds"] == 1 for r in run.rows) and len(run.finals) == 1
+    assert all(r["status"] == "measured" for r in run.rows) and len(run.finals) == 1
+    assert any(r["rounds"] == 2 and r["repeats"] > stats.LEAST for r in run.rows)  # its whole passes count
+    assert [x["block"] for x in run.lines if x.get("whole") is False] == ["r1-000"]
+
+
+def test_a_configuration_with_too_few_passes_stays_pending(go):
+    run, machine = go(0.5 * FIRST_S, slower=3, at=1)
+    assert machine.cut == ["r0-000"] and {r["status"] for r in run.rows} == {"pending"}
 
 
 def test_a_sweep_that_goes_on_has_what_is_left_of_its_budget(go):
