@@ -5,7 +5,7 @@ import json
 import math
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from labkit.measure.plan import Block, in_turns
 from labkit.measure.pool import Pool, together
 from labkit.measure.results import Arm
 from labkit.measure.runner import ArmFailed, Progress, Runner
+from labkit.measure.sweep.points import Plan
 from labkit.params import Params
 from labkit.records import RunWriter, schema
 from labkit.records.environment import machine
@@ -102,6 +103,26 @@ class Task:
         arms = list(once.values())
         block = Block(arms, 1)
         return [block] if together([a.config for a in arms]) else in_turns([block])
+
+
+def packed(plan: Plan, names: Sequence[str], number: int) -> dict[str, list[str]]:
+    """A round's configurations by block: each of one machine, in random order; those of one engine stay together, to
+    share a start. Equal for equal plans, names and numbers."""
+    order, known = random.Random(f"{plan.sweep.seed} {number}"), {p.name: p for p in plan.measured}
+    visits: dict[tuple[str, str], list[str]] = {}
+    for p in (known[n] for n in names):
+        visits.setdefault((p.machine, p.arm.config.digest()), []).append(p.name)
+    shuffled = list(visits.items())
+    order.shuffle(shuffled)
+    out: dict[str, list[str]] = {}
+    for place in dict.fromkeys(m for (m, _), _ in shuffled):
+        mine = [found for (m, _), found in shuffled if m == place]
+        size = plan.sweep.block
+        if together([known[mine[0][0]].arm.config]):
+            size = min(size, SIZE_SIDE_BY_SIDE)
+        for i in range(0, len(mine), size):
+            out[f"r{number}-{len(out):03d}"] = [n for found in mine[i : i + size] for n in found]
+    return out
 
 
 def _arm(a: Arm) -> dict:

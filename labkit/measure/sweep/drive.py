@@ -3,7 +3,6 @@ sweep that was killed goes on where it was and repeats nothing that is finished.
 
 import contextlib
 import json
-import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,10 +14,9 @@ from labkit import disk, waits
 from labkit.engines.secrets import hide
 from labkit.errors import BadInput
 from labkit.measure import stats
-from labkit.measure.pool import together
 from labkit.measure.results import Arm
 from labkit.measure.sweep import points, race, rows
-from labkit.measure.sweep.block import SIZE_SIDE_BY_SIDE, Task
+from labkit.measure.sweep.block import Task, packed
 from labkit.measure.sweep.budget import Budget, Limit
 from labkit.measure.sweep.costs import Costs
 from labkit.records import read_run
@@ -125,7 +123,7 @@ class Driver:
     def _raced(self, number: int) -> dict | None:
         """The line of the next round of a budget, None where there is none."""
         found = self.budget.next(
-            self._standings(), lambda names, n: self._tasks(self._packed(names, number), n, number), self._last
+            self._standings(), lambda names, n: self._tasks(packed(self.plan, names, number), n, number), self._last
         )
         return None if found is None else self._round(number, *found, "may still be the fastest")
 
@@ -133,7 +131,7 @@ class Driver:
         """The line that says what a round measures: an earlier go's, or a new one."""
         line = self._decided(number)
         if line is None:
-            blocks = self._packed(names, number)
+            blocks = packed(self.plan, names, number)
             line = {"round": number, "repeats": repeats, "why": why, "blocks": blocks}
             self._append([line])
         return line
@@ -141,24 +139,6 @@ class Driver:
     def _decided(self, number: int) -> dict | None:
         """The line of a round that was begun."""
         return next((x for x in self.run.lines if x.get("round") == number), None)
-
-    def _packed(self, names: Sequence[str], number: int) -> dict[str, list[str]]:
-        """Into blocks of one machine, in random order; configurations of one engine stay together, to share a start."""
-        order = random.Random(f"{self.plan.sweep.seed} {number}")
-        visits: dict[tuple[str, str], list[points.Point]] = {}
-        for p in (self._points[n] for n in names):
-            visits.setdefault((p.machine, p.arm.config.digest()), []).append(p)
-        shuffled = list(visits.items())
-        order.shuffle(shuffled)
-        out: dict[str, list[str]] = {}
-        for machine in dict.fromkeys(m for (m, _), _ in shuffled):
-            mine = [ps for (m, _), ps in shuffled if m == machine]
-            size = self.plan.sweep.block
-            if together([mine[0][0].arm.config]):
-                size = min(size, SIZE_SIDE_BY_SIDE)
-            for i in range(0, len(mine), size):
-                out[f"r{number}-{len(out):03d}"] = [p.name for ps in mine[i : i + size] for p in ps]
-        return out
 
     def _blocks(self, line: dict) -> None:
         done = self._finished()
