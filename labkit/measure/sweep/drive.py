@@ -174,14 +174,15 @@ class Driver:
         those that have passes enough; the others stay pending, or as an earlier round left them."""
         holding = self._with(task)
         records = {n: read_run(self.directory / BLOCKS / n) for n in holding}
-        whole = rows.whole(records[task.name])
+        whole = rows.whole(task, records[task.name])
         before = {r["config"]: r.get("repeats", stats.LEAST - 1) for r in self.run.rows}
         lines = []
         for arm in task.arms:
             mine = [records[n] for n, configs in holding.items() if arm.name in configs]
             base = self._bases[points.group(self._points[arm.name])]
             found = rows.row(arm.name, base, mine, seed=self.plan.params.seed)
-            if whole or (found["status"] == "measured" and found["repeats"] > before[arm.name]):
+            failed = arm.name in records[task.name].meta.get("failed", {})
+            if whole or failed or (found["status"] == "measured" and found["repeats"] > before[arm.name]):
                 lines.append(found | {"rounds": number + 1})
         self.costs.learn(task, records[task.name], took_s if whole else None)
         times = {"took_s": round(took_s, 3), "spent_s": round(self.spent_s, 3)}
@@ -205,7 +206,7 @@ class Driver:
         left = [t for i in range(len(self._bases)) if i not in looked and (t := tasks.get(f"final-{i}"))]
         earlier = {r["config"]: r for r in self.run.rows}
         for task, _ in self._timed(left, self.budget.second_look()):
-            if not rows.whole(read_run(self.directory / BLOCKS / task.name)):
+            if not rows.whole(task, read_run(self.directory / BLOCKS / task.name)):
                 continue  # the budget is over
             found = rows.second_look(task, self.directory, earlier, seed=self.plan.params.seed)
             self._append([{"final": int(task.name[6:]), **found, "spent_s": round(self.spent_s, 3)}])

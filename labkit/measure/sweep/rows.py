@@ -44,9 +44,9 @@ def row(point_name: str, base: str, runs: Sequence[Run], *, seed: int = 1) -> di
     }
 
 
-def whole(run: Run) -> bool:
-    """Was this block measured to its end?"""
-    return run.meta["status"] == "finished"
+def whole(task: Task, run: Run) -> bool:
+    """Was this block measured to its end, or failed as a whole? Not where a budget ended it."""
+    return run.meta["status"] == "finished" or all(a.name in run.meta.get("failed", {}) for a in task.arms)
 
 
 def _short(why: str) -> str:
