@@ -24,6 +24,7 @@ from labkit.measure.plan import Block
 from labkit.measure.pool import Pool, together
 from labkit.measure.results import Arm, Result
 from labkit.measure.runner import Runner
+from labkit.measure.timed import readings
 from labkit.notebook.experiment import Experiment
 from labkit.notebook.given import settle
 from labkit.params import Params, common
@@ -142,9 +143,14 @@ def _measure(out: Walk, wanted: list[Arm], experiments, pool: Pool, notebooks: i
     threads = out.params.engine.threads or 1
     machine.bandwidth("this", threads)
     seen: dict[str, Result] = {}
+    read: dict[str, float] = {}  # B/s at which engines read their weights, by digest
+    context = out.params.context
     with RunWriter(new_directory(out.record, "pilot"), out.params.as_dict(), label="walk, pilot") as writer:
         for i, (arm, asked) in enumerate(zip(out.arms, on_ladder, strict=True)):
-            found = foresee(out.arms, arm, seen, out.params, out.params.context)
+            found = foresee(out.arms, arm, seen, out.params, context)
+            if found is not None and found.parts is not None:  # what its own memory makes of it
+                read |= readings(pool, [asked.config], writer.directory)
+                found = foresee(out.arms, arm, seen, out.params, context, read)
             if found is not None:
                 out.foreseen[arm.name] = found
             left = sum(first_guess.request(a) * a.params.count for a in on_ladder[i:])
@@ -153,12 +159,15 @@ def _measure(out: Walk, wanted: list[Arm], experiments, pool: Pool, notebooks: i
             seen[arm.name] = runner.results[asked.name]
             context = seen[arm.name].context
         writer.finish(runner.summary())
-    for arm in wanted[len(out.arms) :]:  # further settings of the notebooks
-        found = by_parts(arm, arm.params, context)
-        if found is not None:
-            out.foreseen[arm.name] = found
     out.record = new_directory(out.record, "walk")
     with RunWriter(out.record, out.params.as_dict(), label="walk") as writer:
+        for arm in wanted[len(out.arms) :]:  # further settings of the notebooks
+            found = by_parts(arm, arm.params, context)
+            if found is not None and isinstance(pool, _Gathering):  # they will all run at once
+                read |= readings(pool, [arm.config], writer.directory)
+                found = by_parts(arm, arm.params, context, read)
+            if found is not None:
+                out.foreseen[arm.name] = found
         writer.meta["predictions"] = [f.as_dict() for f in out.foreseen.values()]
         writer.save()
         for progress in runner.run(main, writer):

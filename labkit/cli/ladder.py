@@ -62,15 +62,17 @@ def _measured(args: argparse.Namespace, params: "Params", arms: "list[Arm]", hel
     from labkit.engines.adapter import not_in_effect
     from labkit.measure.foresight import Foreseen
     from labkit.measure.ladder import table
-    from labkit.measure.pool import Pool
+    from labkit.measure.pool import Pool, together
     from labkit.measure.runner import Runner
+    from labkit.measure.timed import readings
     from labkit.records import RunWriter
     from labkit.records.writer import new_directory
     from labkit.units import minutes
 
     runner = Runner(Pool(), check=judged.at_start, strict=args.strict)
     blocks = runner.plan(arms)
-    foreseen = {} if args.resume else foresee_all(params, arms)
+    if not args.resume:
+        foresee_all(params, arms)  # whatever is to be probed, before an engine runs
     seconds, known = runner.forecast(blocks, held)
     requests = sum(b.requests for b in blocks)
     basis = "from what it has measured, for those that are left" if known else "a first estimate from bytes"
@@ -81,11 +83,13 @@ def _measured(args: argparse.Namespace, params: "Params", arms: "list[Arm]", hel
         directory = new_directory(params.out_dir, f"ladder-{params.engine.engine}")
         writer = RunWriter(directory, params.as_dict(), label="ladder")
     with writer:
-        if not args.resume:
-            writer.meta["predictions"] = [f.as_dict() for f in foreseen.values()]
-            writer.save()
-        foreseen = {p["arm"]: Foreseen.from_dict(p) for p in writer.meta.get("predictions", [])}
         try:
+            if not args.resume:
+                side_by_side = together([a.config for a in arms])
+                read = readings(runner.pool, [a.config for a in arms], writer.directory) if side_by_side else {}
+                writer.meta["predictions"] = [f.as_dict() for f in foresee_all(params, arms, read).values()]
+                writer.save()
+            foreseen = {p["arm"]: Foreseen.from_dict(p) for p in writer.meta.get("predictions", [])}
             for progress in runner.run(blocks, writer):
                 if progress.row is None:
                     say(progress.text)
@@ -115,14 +119,16 @@ def _measured(args: argparse.Namespace, params: "Params", arms: "list[Arm]", hel
     return 0
 
 
-def foresee_all(params: "Params", arms: "list[Arm]") -> dict:
-    """What can be said of every arm before the first is asked anything, by name."""
+def foresee_all(params: "Params", arms: "list[Arm]", read: dict[str, float] | None = None) -> dict:
+    """What can be said of every arm before the first is asked anything, by name. read: as labkit.measure.foresight has
+    it; None: before an engine runs."""
     from labkit.measure.foresight import foresee
 
-    say("predicting every arm: probing this machine where the engine's parts can be probed")
-    whole = params.ladder()
+    if read is None:
+        say("predicting every arm: probing this machine where the engine's parts can be probed")
+    whole, read = params.ladder(), read or {}
     every = {a.name: a for a in whole}
-    found = {a.name: foresee(whole, every[a.name], {}, params, params.context) for a in arms if a.name in every}
+    found = {a.name: foresee(whole, every[a.name], {}, params, params.context, read) for a in arms if a.name in every}
     return {name: f for name, f in found.items() if f is not None}
 
 

@@ -12,7 +12,8 @@ a silent fault         a = 1, and c of the healthy arm before: every round costs
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
 
 from labkit.engines import ladder
 from labkit.engines.ladder import Arm
@@ -24,6 +25,8 @@ from labkit.measure.results import Result, cost, count
 from labkit.params import Params
 from labkit.roofline import floors, predictions
 from labkit.roofline import speculation as formulas
+
+NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,19 @@ def errors(foreseen: Mapping[str, Foreseen], results: Mapping[str, Result]) -> d
     return {n: f.error(results[n]) for n, f in foreseen.items() if n in results and results[n].used}
 
 
-def foresee(arms: Sequence[Arm], arm: Arm, seen: Mapping[str, Result], params: Params, context: int) -> Foreseen | None:
+def foresee(
+    arms: Sequence[Arm],
+    arm: Arm,
+    seen: Mapping[str, Result],
+    params: Params,
+    context: int,
+    read: Mapping[str, float] = NOTHING,
+) -> Foreseen | None:
     """The prediction for one arm from the results of arms before it (`seen`, by name); None where bytes are not known
-    or an arm that it needs was not measured. context: tokens that a step's account counts."""
+    or an arm that it needs was not measured. context: tokens that a step's account counts. read: as for by_parts."""
     if not machine.shape_known(arm.config):
         return None
-    found = by_parts(arm, params, context)
+    found = by_parts(arm, params, context, read)
     if found is not None:
         return found
     try:
@@ -94,25 +104,29 @@ def foresee(arms: Sequence[Arm], arm: Arm, seen: Mapping[str, Result], params: P
     return found and Foreseen(arm.name, arm.config.digest(), *found, time.time())
 
 
-def by_parts(arm: "Arm | Loaded", params: Params, context: int) -> Foreseen | None:
-    """The prediction for an arm whose passes can be predicted part by part, whatever came before; else None."""
+def by_parts(arm: "Arm | Loaded", params: Params, context: int, read: Mapping[str, float] = NOTHING) -> Foreseen | None:
+    """The prediction for an arm whose passes can be predicted part by part, whatever came before; else None. read: B/s
+    at which running engines read their weights alone, by digest of their configuration (labkit.measure.timed)."""
     made, spec = time.time(), arm.config.speculative
     if arm.expect == ladder.FAULT or (spec is not None and spec.topk != 1):
         return None
     model = steps.model_for(params.replace(engine=arm.config, arms=None, arm=None, only=()))
     if model is None:
         return None
-    plain, disturbed = model.plain(context), model.rates.disturbed
+    own = read.get(arm.config.digest())
+    undrafted = arm.config.replace(speculative=None, simulate_acc_len=None)
+    here, base = _at(model, own), _at(model, read.get(undrafted.digest(), own))
+    plain, disturbed = base.plain(context), model.rates.disturbed
     busy = f"; rates {disturbed}" if disturbed else ""
-    parts = {"bandwidth": model.rates.bandwidth, "plain": [asdict(p) for p in plain]}
-    step, bytes_s = model.evidence(plain), model.evidence(plain, bytes_alone=True)
+    parts = {"bandwidth": own or model.rates.bandwidth, "plain": [asdict(p) for p in plain]}
+    step, bytes_s = base.evidence(plain), base.evidence(plain, bytes_alone=True)
     known = {"disturbed": disturbed, "parts": parts}
     if spec is None:
         why = f"bytes alone {_ms(bytes_s)}, arithmetic and fixed parts the rest{busy}"
         return Foreseen(arm.name, arm.config.digest(), step, None, False, why, made, step, bytes_s, **known)
-    round_ = model.round(context)
+    round_ = here.round(context)
     parts["round"] = [asdict(p) for p in round_]
-    whole, round_bytes_s = model.evidence(round_), model.evidence(round_, bytes_alone=True)
+    whole, round_bytes_s = here.evidence(round_), here.evidence(round_, bytes_alone=True)
     c, c_bytes = whole / step, round_bytes_s / bytes_s
     tokens = count(spec.most, "1", f"{spec.most} tokens per round")
     why = (
@@ -121,6 +135,11 @@ def by_parts(arm: "Arm | Loaded", params: Params, context: int) -> Foreseen | No
     )
     ends = whole / tokens, whole
     return Foreseen(arm.name, arm.config.digest(), *ends, False, why, made, whole, round_bytes_s, c, c_bytes, **known)
+
+
+def _at(model, reading: float | None):
+    """The model of an engine that reads its weights at this rate, B/s."""
+    return model if reading is None else replace(model, reading=reading)
 
 
 def _ms(e: Evidence) -> str:

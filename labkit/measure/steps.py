@@ -31,12 +31,19 @@ COUNTED = 128  # tokens of a text whose experts are counted
 @dataclass(frozen=True)
 class Model:
     """What passes of one engine cost. options: with the dense dtype resolved. experts: {tokens of a pass:
-    distinct experts of a layer}, counted on a text (Engine.text_experts)."""
+    distinct experts of a layer}, counted on a text (Engine.text_experts). reading: B/s at which the very engine that is
+    predicted reads its weights alone; None: as the one that was probed."""
 
     rates: probes.Rates
     config: PocketConfig
     options: Options
     experts: Mapping[int, float]
+    reading: float | None = None
+
+    @property
+    def bandwidth(self) -> float:
+        """B/s of the memory that a prediction rests on."""
+        return self.reading or self.rates.bandwidth
 
     def plain(self, context: int) -> list[Component]:
         """A plain step after `context` tokens."""
@@ -60,16 +67,17 @@ class Model:
 
     def seconds(self, parts: list[Component]) -> float:
         """Of a pass or a round."""
-        return pass_s(parts, self.rates.bandwidth)
+        return pass_s(parts, self.bandwidth)
 
     def evidence(self, parts: list[Component], *, bytes_alone: bool = False) -> Evidence:
         """The same, s, derived."""
         r = self.rates
         how = f"probe of this machine, kernels {r.variant}, {r.threads} thread(s)"
         how += f", {r.disturbed}" if r.disturbed else ""
-        rate = measured(r.bandwidth, "B/s", f"{how}: reading the engine's weights alone")
+        whose = "this very engine" if self.reading else how
+        rate = measured(self.bandwidth, "B/s", f"{whose}: reading the engine's weights alone")
         read = derived(sum(p.bytes_read for p in parts), "B", "bytes of every part", (rate,))
-        took = pass_s(parts, r.bandwidth, bytes_alone=bytes_alone)
+        took = pass_s(parts, self.bandwidth, bytes_alone=bytes_alone)
         if bytes_alone:
             return derived(took, "s", "bytes / bandwidth", (read, rate))
         work = measured(sum(p.kernel_s for p in parts), "s", f"{how}: products on cached operands")

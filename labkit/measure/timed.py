@@ -1,14 +1,22 @@
-"""Where the time of a running engine's passes goes, part by part, as it times itself: further requests, with its
-stopwatch on."""
+"""What a running engine times itself: the parts of its passes, in further requests with its stopwatch on, and reading
+its weights alone, before any."""
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
+
+from labkit.engines.config import EngineConfig
+from labkit.errors import LabError
 from labkit.measure import client
+from labkit.measure.pool import Pool
+from labkit.measure.sweeps import middle
 from labkit.roofline.cost import Component
 from labkit.workloads import Prompt
 
+TURNS = 3  # of each engine's reading: between two the machine may change its speed
 Phases = dict[str, dict[str, float]]  # {kind of pass: {part: seconds of one}}
 
 
@@ -30,6 +38,30 @@ def timed(url: str, prompts: Sequence[Prompt], *, api_key: str | None = None) ->
         for name, p in json.loads(body).items()
         if name != "prefill" and p["passes"]
     }
+
+
+def reading(url: str, *, api_key: str | None = None) -> float | None:
+    """B/s at which an engine reads its own weights and does nothing with them; None for one that does not say."""
+    status, body = client.request(url, "POST", "/read_weights", b"{}", api_key=api_key)
+    if status != 200:
+        return None
+    found = json.loads(body)
+    return found["bytes"] / middle(found["seconds"])
+
+
+def readings(pool: Pool, configs: Sequence[EngineConfig], run_dir: Path) -> dict[str, float]:
+    """The same of each of these engines, by EngineConfig.digest(), in turns; starts what does not run. Without those
+    that do not say; {} where one does not start: whoever measures it gets the reason."""
+    tries: dict[str, list[float]] = {}
+    try:
+        engines = pool.ensure(configs, run_dir)
+        for _ in range(TURNS):
+            for config, engine in zip(configs, engines, strict=True):
+                if rate := reading(engine.url, api_key=engine.api_key):
+                    tries.setdefault(config.digest(), []).append(rate)
+    except LabError:
+        return {}
+    return {digest: float(np.median(rates)) for digest, rates in tries.items()}
 
 
 def beside(parts: Sequence[Component], phases: Sequence[Mapping[str, float]]) -> list[Component]:

@@ -1,6 +1,7 @@
 """Predictions by what an arm is expected to do, from bytes and from arms before it."""
 
 import json
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,7 @@ from labkit.measure import machine, steps
 from labkit.measure.foresight import Foreseen, foresee
 from labkit.measure.results import Arm, Result
 from labkit.params import Params
-from labkit.roofline.cost import Component
+from labkit.roofline.cost import Component, pass_s
 
 PARAMS = Params.checked({"engine": "pocket", "workload": "repetitive", "count": 1})
 ARMS = {a.name: a for a in PARAMS.ladder()}
@@ -143,3 +144,24 @@ def test_parts_and_disturbances_are_kept_with_the_prediction(monkeypatch):
     assert kept.parts == said("mtp").parts
     assert [p["name"] for key in ("plain", "round") for p in kept.parts[key]] == ["plain", "round"]
     assert "others used 60%" in kept.disturbed and kept.disturbed in kept.why
+
+
+def test_an_engine_that_runs_is_predicted_by_its_own_memory(monkeypatch):
+    """c is a round over the plain step of another engine, each at the speed of its own memory."""
+    asked = []
+
+    @dataclass(frozen=True)
+    class Model(HandMade):
+        reading: float | None = None
+
+        def evidence(self, parts, bytes_alone=False):
+            asked.append((parts[0].name, self.reading))
+            return measured(pass_s(parts, self.reading or 1e10), "s", "hand-made")
+
+    monkeypatch.setattr(steps, "model_for", lambda params: Model())
+    mtp, plain = ARMS["mtp"], ARMS["fp8-head"]
+    read = {mtp.config.digest(): 0.8e10, plain.config.digest(): 0.9e10}
+    found = foresee(list(ARMS.values()), mtp, {}, PARAMS, 200, read)
+    assert set(asked) == {("plain", 0.9e10), ("round", 0.8e10)} and found.parts["bandwidth"] == 0.8e10
+    assert found.c.value == pytest.approx((32e6 / 0.8e10 + 0.8e-3) / (18e6 / 0.9e10 + 0.2e-3))
+    assert foresee(list(ARMS.values()), mtp, {}, PARAMS, 200).parts["bandwidth"] == 1e10

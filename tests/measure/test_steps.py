@@ -116,5 +116,17 @@ def test_bytes_wait_where_they_are_asked_for(model):
     assert many["kda_state"] == many["router"] == 0 < plain["kda_state"]
 
 
+def test_an_engine_whose_memory_is_slower_waits_longer_for_bytes_and_for_nothing_else(model):
+    slower = replace(model, reading=model.rates.bandwidth / 2)
+    parts = model.plain(PASTS[0])
+    assert slower.plain(PASTS[0]) == parts  # what is read and multiplied is the same
+    waits = {p.name for p in parts if p.bound(slower.bandwidth) == "memory"}
+    assert "experts" in waits and "rest" not in waits
+    bytes_s = next(p for p in parts if p.name == "experts").bytes_read / model.rates.bandwidth
+    assert slower.seconds(parts) > model.seconds(parts) and bytes_s > 0
+    by_bytes = [m.evidence(parts, bytes_alone=True).si for m in (slower, model)]
+    assert by_bytes[0] == pytest.approx(2 * by_bytes[1])
+
+
 def test_rates_are_the_same_after_json(rates):
     assert Rates.from_dict(json.loads(json.dumps(asdict(rates)))) == rates

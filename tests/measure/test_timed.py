@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from labkit.errors import LabError
 from labkit.measure import client, timed
 from labkit.roofline.cost import Component
 
@@ -38,3 +39,25 @@ def test_an_engine_that_does_not_time_itself_is_asked_nothing_more(monkeypatch, 
     monkeypatch.setattr(client, "request", lambda *_, **__: (status, b""))
     monkeypatch.setattr(client, "generate", lambda *_, **__: pytest.fail("asked"))
     assert timed.timed("http://x", [SimpleNamespace(text="a")]) == {}
+
+
+def test_reading_is_bytes_by_seconds_without_what_was_interrupted(monkeypatch):
+    body = json.dumps({"bytes": 20e6, "seconds": [0.002] * 8 + [0.9, 0.001]}).encode()
+    monkeypatch.setattr(client, "request", lambda url, how, path, *_, **__: (200, body))
+    assert timed.reading("http://x") == pytest.approx(1e10)
+    monkeypatch.setattr(client, "request", lambda *_, **__: (404, b""))
+    assert timed.reading("http://x") is None
+
+
+def test_engines_are_read_in_turns_and_one_that_does_not_start_is_left_to_whoever_measures_it(monkeypatch, tmp_path):
+    rates = {"http://a": iter([1.0, 9.0, 2.0]), "http://b": iter([None] * 3)}
+    monkeypatch.setattr(timed, "reading", lambda url, api_key: next(rates[url]))
+    a, b = (SimpleNamespace(digest=lambda n=n: n) for n in "ab")
+    engines = [SimpleNamespace(url=f"http://{n}", api_key=None) for n in "ab"]
+    pool = SimpleNamespace(ensure=lambda configs, run_dir: engines)
+    assert timed.readings(pool, [a, b], tmp_path) == {"a": 2.0}
+
+    def fails(configs, run_dir):
+        raise LabError("does not start")
+
+    assert timed.readings(SimpleNamespace(ensure=fails), [a], tmp_path) == {}

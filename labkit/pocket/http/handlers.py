@@ -174,6 +174,10 @@ class Handlers:
         await self._between(request, lambda: self.queue.engine.time_parts(False))
         return JSONResponse(await self._between(request, self.queue.engine.part_times))
 
+    async def read_weights(self, request: Request) -> Response:
+        """Time reading the weights of a step and nothing else (this engine's own address)."""
+        return JSONResponse(await self._between(request, self.queue.engine.reading))
+
     async def _between(self, request: Request, action):
         """`action`'s result, once its turn comes; a client that hangs up gives its turn up."""
         return await responses.while_connected(request.receive, self.queue.between(action))
@@ -208,6 +212,7 @@ class Handlers:
             Route("/dump_expert_distribution_record", self.dump_experts, methods=both),
             Route("/start_part_times", self.start_parts, methods=both),
             Route("/stop_part_times", self.stop_parts, methods=both),
+            Route("/read_weights", self.read_weights, methods=both),
         ]
 
 

@@ -130,6 +130,12 @@ def test_times_of_parts(speculative):
     assert speculative.post("/stop_part_times", None).json() == times  # nobody asked for more
 
 
+def test_reading_its_weights_alone(speculative):
+    found = speculative.post("/read_weights", None).json()
+    assert found["bytes"] == speculative.get("/server_info").json()["bytes_per_step"]
+    assert len(found["seconds"]) >= 10 and min(found["seconds"]) > 0
+
+
 # ---------------------------------------------------------------- faults look as they would on a real engine
 
 
