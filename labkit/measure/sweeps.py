@@ -6,18 +6,22 @@ or other programs used the machine, is made again.
 """
 
 import os
+import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 import numpy as np
 import psutil
 
+from labkit import waits
 from labkit.errors import BadInput
 from labkit.measure.probe import CLEAN
 
 WANTED, LEAST = 7, 5  # quiet sweeps wanted; to go by when time is up
 MOST_S = 8.0  # after which no further sweep starts
+SWEEP_S = 300.0  # of one sweep, which takes a second
 PASSES = "LABKIT_PROBE_PASSES"  # environment: sweeps wanted instead, where time matters more than the last percent
 SLACK = 1.25  # a canary's time over its usual time from which on something was in the way
 OTHERS = 0.10  # share of the cores' time that other programs may use
@@ -58,7 +62,7 @@ def swept(probes: Mapping[Hashable, Callable[[], Took]], canaries: Mapping[str, 
     while len(good := quiet(made)) < wanted and time.perf_counter() - began < MOST_S:
         if len(made) >= least and not good:  # and it will not become quiet
             break
-        made.append(_sweep(probes, canaries))
+        made.append(_apart(probes, canaries))
     disturbed = ""
     if len(good) < least:
         others, stolen = (float(np.median([getattr(s, n) for s in made])) for n in ("others", "stolen"))
@@ -93,6 +97,23 @@ def quiet(made: list[Sweep]) -> list[Sweep]:
         and s.others <= OTHERS
         and all(np.median(took) <= SLACK * usual[name] for name, took in s.canaries.items())
     ]
+
+
+def _apart(probes: Mapping[Hashable, Callable[[], Took]], canaries: Mapping[str, Callable[[], float]]) -> Sweep:
+    """A sweep in a thread of its own, as a request is: cores differ (each may share its arithmetic with a neighbour),
+    and the system chooses one anew for each thread."""
+    made: Future[Sweep] = Future()
+
+    def run() -> None:
+        try:
+            made.set_result(_sweep(probes, canaries))
+        except BaseException as e:
+            made.set_exception(e)
+
+    thread = threading.Thread(target=run, name="pocket-probes", daemon=True)
+    thread.start()
+    waits.join([thread], "a sweep of probes to end", SWEEP_S)
+    return made.result(0)
 
 
 def _sweep(probes: Mapping[Hashable, Callable[[], Took]], canaries: Mapping[str, Callable[[], float]]) -> Sweep:

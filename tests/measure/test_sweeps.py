@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -99,6 +100,14 @@ def test_a_real_sweep_runs_every_probe_between_canaries():
     )
     assert ran[0] == "c" and ran[-1] == "c" and ran.count("c") == len(made.canaries["reading"]) == 4
     assert made.took == {i: float(i) for i in range(60)} and 0 <= made.others <= 1
+
+
+def test_each_sweep_runs_in_a_thread_of_its_own_and_what_fails_there_fails_here():
+    ran = []
+    swept({"one": lambda: ran.append(threading.get_ident()) or 1.0}, {"reading": lambda: 1.0})
+    assert ran and threading.get_ident() not in ran
+    with pytest.raises(ZeroDivisionError):
+        swept({"one": lambda: 1 / 0}, {"reading": lambda: 1.0})
 
 
 def test_what_a_busy_machine_gave_is_soon_asked_again():
