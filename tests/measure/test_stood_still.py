@@ -74,7 +74,7 @@ def until(lab, condition):
     end = time.monotonic() + 120
     while not condition():
         assert lab.poll() is None and time.monotonic() < end, lab.stderr.read()[-1000:] if lab.poll() else ""
-        time.sleep(0.02)
+        time.sleep(0.1)
 
 
 def still(rows):
