@@ -74,7 +74,7 @@ TABLE = {
         "--kernel-variant",
         "instruction set of the kernels",
         "auto",
-        choices=("auto", "avx512bf16", "avx512", "avx2", "neon", "portable"),
+        choices=("auto", "avx512bf16", "avx512", "avx2", "neon", "neonbf16", "portable"),
     ),
     "kernel_cache": Setting("--kernel-cache", "folder for compiled kernels (default: the user's cache)"),
     "random_seed": Setting("--random-seed", "seed of sampling", 0, 0, 2**63 - 1),

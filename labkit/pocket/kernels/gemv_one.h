@@ -21,19 +21,21 @@ INLINE void bf16_four(const uint8_t *at, const act *x, int ldx, vf *sum, const i
     INLINE void NAME(const uint8_t *w, const float *scale, const int mode, int K, const act *x, int ldx, float *y, int ldy, const int T, \
                      const int M) {                                                                                   \
         const int blocks = (K + FP8_BLOCK - 1) / FP8_BLOCK;                                                           \
-        vf total[4];                                                                                                  \
-        UNROLL for (int i = 0; i < M; i++) total[i] = vf_zero();                                                      \
+        vf total[NV * 4];                                                                                             \
+        UNROLL for (int i = 0; i < NV * M; i++) total[i] = vf_zero();                                                 \
         for (int b = 0; b < blocks; b++) {                                                                            \
             const int end = (b + 1) * FP8_BLOCK < K ? (b + 1) * FP8_BLOCK : K;                                        \
-            vf sum[8];                                                                                                \
-            UNROLL for (int i = 0; i < 2 * M; i++) sum[i] = vf_zero();                                                \
-            for (int k = b * FP8_BLOCK; k < end; k += 4) {                                                            \
-                const uint8_t *at = w + (size_t)k * TILE * (SIZE);                                                    \
-                for (int line = 0; line < 4 * TILE * (SIZE); line += 64) prefetch(at + 4096 + line);                  \
-                FOUR(at, x + k / 2, ldx, sum, M);                                                                     \
-            }                                                                                                         \
             const vf by = vf_set1(mode == SCALE_BLOCK ? scale[b] * (UNIT) : (UNIT));                                  \
-            UNROLL for (int i = 0; i < M; i++) total[i] = vf_fma(sum[2 * i] + sum[2 * i + 1], by, total[i]);          \
+            for (int v = 0; v < NV; v++) {      /* short vectors: a block again for each, from the first-level cache */\
+                vf sum[8];                                                                                            \
+                UNROLL for (int i = 0; i < 2 * M; i++) sum[i] = vf_zero();                                            \
+                for (int k = b * FP8_BLOCK; k < end; k += 4) {                                                        \
+                    const uint8_t *at = w + (size_t)k * TILE * (SIZE);                                                \
+                    for (int line = v * 64; line < 4 * TILE * (SIZE); line += NV * 64) prefetch(at + 4096 + line);    \
+                    FOUR(at + v * VL * 4, x + k / 2, ldx, sum, M);                                                    \
+                }                                                                                                     \
+                UNROLL for (int i = 0; i < M; i++) total[i * NV + v] = vf_fma(sum[2 * i] + sum[2 * i + 1], by, total[i * NV + v]);\
+            }                                                                                                         \
         }                                                                                                             \
         store_rows(total, scale, mode, y, ldy, T, M);                                                                 \
     }

@@ -2,6 +2,7 @@
 // Sums keep one order whatever the number of tokens: that is what makes M=1 and M=4 bitwise equal.
 #pragma once
 #include <math.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -27,6 +28,10 @@
 
 #if defined(VARIANT_AVX512BF16)
 #define VARIANT_AVX512
+#define BF16_PAIRS
+#endif
+#if defined(VARIANT_NEONBF16)
+#define VARIANT_NEON
 #define BF16_PAIRS
 #endif
 #if defined(VARIANT_AVX512)

@@ -1,4 +1,4 @@
-// NEON with the dot product instructions (Armv8.2-A and later): 4 lanes
+// NEON with the dot product instructions (Armv8.2-A and later): 4 lanes; and, in the variant of that name, BF16 (Armv8.6-A)
 #include <arm_neon.h>
 
 INLINE vf vf_set1(float x) { return (vf)vdupq_n_f32(x); }
@@ -13,11 +13,25 @@ INLINE vi vi_from_u16(const uint16_t *p) { return (vi)vmovl_u16(vld1_u16(p)); }
 INLINE vi vi_from_u8(const uint8_t *p) { return (vi){p[0], p[1], p[2], p[3]}; }
 INLINE float vf_sum(vf a) { return vaddvq_f32((float32x4_t)a); }
 INLINE float vf_largest(vf a) { return vmaxvq_f32((float32x4_t)a); }
+INLINE int32_t vi_sum(vi a) { return vaddvq_s32((int32x4_t)a); }
 INLINE int vi_any(vi a) { return vmaxvq_u32((uint32x4_t)a) != 0; }
 INLINE void store_int8(int8_t *q, const vi r[8]) {      // 32 integers of -127 .. 127
     for (int i = 0; i < 8; i += 2)
         vst1_s8(q + 4 * i, vmovn_s16(vcombine_s16(vmovn_s32((int32x4_t)r[i]), vmovn_s32((int32x4_t)r[i + 1]))));
 }
+#if defined(BF16_PAIRS)
+// sum + (w.lower * x.lower + w.upper * x.upper), as the instruction rounds; subnormal values count as zero
+INLINE vf vf_dot_pairs(vi w, uint32_t x, vf sum) {
+    return (vf)vbfdotq_f32((float32x4_t)sum, (bfloat16x8_t)w, (bfloat16x8_t)vdupq_n_u32(x));
+}
+// n floats (a multiple of 8) to n / 2 words of two, nearest, ties to even; the first in the upper half
+INLINE void bf16_pairs(const float *x, int n, uint32_t *to) {
+    for (int i = 0; i < n; i += 8) {
+        const bfloat16x8_t v = vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(vld1q_f32(x + i)), vld1q_f32(x + i + 4));
+        vst1q_u32(to + i / 2, vreinterpretq_u32_u16(vrev32q_u16((uint16x8_t)v)));
+    }
+}
+#endif
 INLINE void prefetch(const void *p) { __builtin_prefetch(p); }
 INLINE void prefetch_far(const void *p) { __builtin_prefetch(p, 0, 2); }
 INLINE void relax(void) { __asm__ volatile("yield"); }

@@ -128,6 +128,25 @@ def test_bfloat16_pairs_come_first_where_they_are_fast(monkeypatch, vendor, firs
 
 
 @pytest.mark.parametrize(
+    ("features", "there"),
+    [
+        ({"asimddp"}, ["neon", "portable"]),
+        ({"asimddp", "bf16"}, ["neon", "neonbf16", "portable"]),
+        ({"bf16"}, ["portable"]),
+    ],
+)
+def test_an_arm_core_runs_only_what_it_says_it_can(monkeypatch, features, there):
+    monkeypatch.setattr(build, "cpu_flags", lambda: features)
+    monkeypatch.setattr(build.platform, "machine", lambda: "aarch64")
+    monkeypatch.setattr(build.sys, "platform", "linux")
+    assert build.available_variants() == there
+    assert build.pick_variant("auto") == there[0]
+    if "neonbf16" not in there:
+        with pytest.raises(BadInput, match="neonbf16"):
+            build.pick_variant("neonbf16")
+
+
+@pytest.mark.parametrize(
     ("variant", "flags"),
     [
         ("avx512", "x86"),

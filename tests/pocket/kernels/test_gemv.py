@@ -11,19 +11,19 @@ from .conftest import f32p, ptr, u8p
 
 FP8_BLOCKS, FP8_ROWS, BF16_BLOCKS, BF16, FP32, INT8 = KINDS = range(6)
 FINITE = np.array([i for i in range(256) if i & 127 != 127], np.uint8)  # every e4m3 code but NaN, subnormals too
-PAIRS = "avx512bf16"  # the variant that rounds activations to bfloat16 and takes subnormal weights as zero
+PAIRS = ("avx512bf16", "neonbf16")  # variants that round activations to bfloat16 and take subnormal weights as zero
 
 
 def codes_of(variant: str) -> np.ndarray:
     """The e4m3 codes that a variant must read exactly. The packer writes no subnormal ones."""
-    return np.unique(tiles.without_subnormals(FINITE)) if variant == PAIRS else FINITE
+    return np.unique(tiles.without_subnormals(FINITE)) if variant in PAIRS else FINITE
 
 
 def seen(x: np.ndarray, kind: int, variant: str) -> np.ndarray:
     """The activations [m, k] as a kernel reads them, in float64."""
     if kind == INT8:
         return quantise_activations(x).astype(np.float64)
-    if variant == PAIRS and kind != FP32:
+    if variant in PAIRS and kind != FP32:
         return x.astype(ml_dtypes.bfloat16).astype(np.float64)
     return x.astype(np.float64)
 

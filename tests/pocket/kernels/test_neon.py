@@ -26,7 +26,8 @@ CROSS, EMULATOR = (
 )
 pytestmark = pytest.mark.arm
 DRIVER = Path(__file__).with_name("neon_driver.c")
-CPU = "cortex-a76"  # among the first with the dot product: an instruction that came later would be refused
+# Among the first with the dot product: an instruction that came later would be refused. With BF16, all there are
+CPU = {"neon": "cortex-a76", "neonbf16": "max"}
 KINDS = ("jit", "generic")
 NONE = np.zeros(0, np.float32)
 # Of logits, relative. Rounding alone makes 2e-7; once an int8 activation is a tie that falls the other way, it is some
@@ -44,19 +45,24 @@ def cross(arguments: list[str], out: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory, config):
+def variant():
+    return "neon"
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory, config, variant):
     """program(data, *words) -> stdout of the driver, the engine and both kinds of experts linked statically."""
-    folder, made = tmp_path_factory.mktemp("neon"), []
+    folder, made = tmp_path_factory.mktemp(variant), []
     for moe in KINDS:
-        made.append(cross([*build.units("neon", moe, config)[f"moe-{moe}"], "-c"], folder / f"{moe}.o"))
+        made.append(cross([*build.units(variant, moe, config)[f"moe-{moe}"], "-c"], folder / f"{moe}.o"))
         names = [f"--redefine-sym=moe_{name}={moe}_{name}" for name in ("gate_up", "down")]
         subprocess.run([CROSS.removesuffix("gcc") + "objcopy", *names, str(made[-1])], check=True)
-    engine = build.units("neon", "jit", config)["engine"]
+    engine = build.units(variant, "jit", config)["engine"]
     objects = [str(path) for path in made]
     driver = cross([*engine, f"-I{build.SOURCES}", str(DRIVER), *objects, "-static"], folder / "driver")
 
     def run(data: bytes, *words: str) -> bytes:
-        done = subprocess.run([EMULATOR, "-cpu", CPU, str(driver), *words], input=data, capture_output=True)
+        done = subprocess.run([EMULATOR, "-cpu", CPU[variant], str(driver), *words], input=data, capture_output=True)
         assert done.returncode == 0, (done.returncode, done.stderr)
         return done.stdout
 
@@ -83,13 +89,13 @@ def kernel(program):
 
 
 @pytest.mark.parametrize("what", gemv.KINDS)
-def test_dense(kernel, what):
-    packed, scale, weight = gemv.make(what, 144, 384, 9, "neon")
+def test_dense(kernel, what, variant):
+    packed, scale, weight = gemv.make(what, 144, 384, 9, variant)
     kind = 11 if what == gemv.INT8 else what
     x = np.random.default_rng(1).standard_normal((6, 384)).astype(np.float32)
     got = kernel(kind, 144, packed, scale, x).reshape(6, 144)
     size = np.abs(x).astype(np.float64) @ np.abs(weight).T
-    assert np.max(np.abs(got - gemv.seen(x, what, "neon") @ weight.T) / size) < 3e-6
+    assert np.max(np.abs(got - gemv.seen(x, what, variant) @ weight.T) / size) < 3e-6
     alone = np.concatenate([kernel(kind, 144, packed, scale, x[i : i + 1]) for i in range(6)]).reshape(6, 144)
     for m in range(2, 7):
         assert np.array_equal(kernel(kind, 144, packed, scale, x[:m]).reshape(m, 144), alone[:m])
@@ -153,8 +159,8 @@ class Recorder:
 class ArmModel:
     """The shipped model, packed once (one copy) into a file, and the driver that runs it."""
 
-    def __init__(self, program, folder: Path, **options):
-        self.options = Options(context_length=512, **{"dense_dtype": build.FASTEST_DENSE["neon"], **options})
+    def __init__(self, program, folder: Path, variant: str, **options):
+        self.options = Options(context_length=512, **{"dense_dtype": build.FASTEST_DENSE[variant], **options})
         weights = loader.load(SHIPPED_WEIGHTS)
         self.config, self.jit = weights.config, self.options.runs_jit
         with pytest.MonkeyPatch.context() as patch:
@@ -184,14 +190,14 @@ class ArmModel:
 
 
 @pytest.fixture(scope="module")
-def arm(program, tmp_path_factory):
+def arm(program, tmp_path_factory, variant):
     """arm(**options) -> ArmModel"""
     made = {}
 
     def get(**options):
         key = tuple(sorted(options.items()))
         if key not in made:
-            made[key] = ArmModel(program, tmp_path_factory.mktemp("model"), **options)
+            made[key] = ArmModel(program, tmp_path_factory.mktemp("model"), variant, **options)
         return made[key]
 
     yield get
