@@ -22,8 +22,9 @@ ROOT = Path(__file__).resolve().parents[1]
 LONGEST = """
 browser/test_panels batch/test_walk engines/test_llamacpp notebook/test_front notebooks/test_runs
 pocket/kernels/test_speculation pocket/kernels/test_model notebook/test_panel measure/sweep/test_killed
-measure/sweep/test_faults measure/test_stood_still figures/test_picture figures/test_overlap test_load
-engines/test_process test_waits test_eval engines/test_pocket_whole notebook/test_experiments checks/test_selfcheck
+measure/sweep/test_faults measure/sweep/test_cluster measure/test_stood_still figures/test_picture figures/test_overlap
+test_load measure/sweep/test_cluster_faults engines/test_process test_waits test_eval
+engines/test_pocket_whole notebook/test_experiments checks/test_selfcheck
 pocket/kernels/test_neon pocket/http/test_c_engine pocket/kernels/test_build benchmarks/h200/test_campaign
 """.split()
 

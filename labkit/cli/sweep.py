@@ -1,13 +1,14 @@
 """`labkit sweep`: many configurations, unattended; resumes, and shows what was decided and why."""
 
 import argparse
+import contextlib
 import json
 import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from labkit.cli import _turn
+from labkit.cli import _cluster, _turn
 from labkit.cli._turn import say
 from labkit.errors import BadInput
 
@@ -28,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only say what would be measured and what is skipped")
     parser.add_argument("--out", metavar="DIR", help="parent of the sweep's folder (default: outputs)")
     _turn.add_arguments(parser)
+    _cluster.add_arguments(parser)
 
 
 def main(args: argparse.Namespace) -> int:
@@ -40,7 +42,7 @@ def main(args: argparse.Namespace) -> int:
     from labkit.records.sweep import read_sweep
     from labkit.records.writer import new_directory
 
-    budget = seconds(args.budget) if args.budget else None
+    on_cluster, budget = _cluster.wanted(args), seconds(args.budget) if args.budget else None
     given = [x for x in (args.file, args.params, args.resume) if x]
     if len(given) != 1:
         raise BadInput("sweep", " ".join(given), "one of FILE and --resume RUN")
@@ -60,25 +62,34 @@ def main(args: argparse.Namespace) -> int:
         for p in plan.measured:
             print(f"{p.name}: {p.arm.title}")
         return 0
-    reachable(plan)
-    if directory is None:
-        parent = disk.folder(args.out or plan.params.out_dir)
-        directory = new_directory(parent, f"sweep-{plan.params.engine.engine}")
-        drive.create(document, directory, budget)
-    say(f"sweep: {directory} (labkit sweep --resume {directory} goes on with it)")
-    with Line(sys.stderr) as line, _turn.taken(args):
-        with Local() as execute, drive.Driver(directory, execute, line.tell) as driver:
+    with contextlib.ExitStack() as held:
+        if on_cluster:
+            execute = held.enter_context(_cluster.cluster(args, plan))
+            execute.preflight()
+        else:
+            reachable(plan)
+        if directory is None:
+            parent = disk.folder(args.out or plan.params.out_dir)
+            directory = new_directory(parent, f"sweep-{plan.params.engine.engine}")
+            drive.create(document, directory, budget)
+        say(f"sweep: {directory} (labkit sweep --resume {directory} goes on with it)")
+        line = held.enter_context(Line(sys.stderr))
+        if not on_cluster:
+            held.enter_context(_turn.taken(args))
+            execute = held.enter_context(Local())
+        with drive.Driver(directory, execute, line.tell) as driver:
             found = driver.go()
     rows = found.rows
+    code = 0 if any(r["status"] == "measured" for r in rows) else 1
     if args.json:
         print(
             json.dumps({"sweep": str(directory), "configs": rows, "standings": standings(rows), "finals": found.finals})
         )
-        return 0
+        return code
     for text in lines(rows, found.finals):
         print(text)
     print(f"sweep: {directory}")
-    return 0
+    return code
 
 
 def left_out(plan: "points.Plan") -> list[str]:

@@ -176,6 +176,7 @@ class Driver:
         records = {n: read_run(self.directory / BLOCKS / n) for n in holding}
         whole = rows.whole(task, records[task.name])
         before = {r["config"]: r.get("repeats", stats.LEAST - 1) for r in self.run.rows}
+        took_s = records[task.name].meta.get("took_s") or took_s  # where several are measured at once
         lines = []
         for arm in task.arms:
             mine = [records[n] for n, configs in holding.items() if arm.name in configs]
@@ -253,7 +254,7 @@ class Driver:
         elif self.costs.known:
             # Drawn anew only when a block is finished: this is asked at every request.
             if self._later[0] != len(self.run.lines):
-                tasks = [*self._left[1:], *self._last(2 * self.plan.params.repeats)]
+                tasks = [*self._left[self._execute.width :], *self._last(2 * self.plan.params.repeats)]
                 self._later = len(self.run.lines), self.costs.blocks(tasks) / self._execute.width
             eta = (block_left_s or 0.0) + self._later[1]
         self._say(text, eta)

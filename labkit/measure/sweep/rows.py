@@ -16,7 +16,7 @@ def row(point_name: str, base: str, runs: Sequence[Run], *, seed: int = 1) -> di
     """One configuration from the records that hold it: times in s, `speedup` over the baselines of its own blocks,
     `visits` for race.standing."""
     last = runs[-1]
-    out = {"config": point_name, "blocks": [r.directory.name for r in runs], **_where(last)}
+    out = {"config": point_name, "blocks": [r.directory.name for r in runs], **_where(last, point_name)}
     why = next((r.meta["failed"][point_name] for r in runs if point_name in r.meta.get("failed", {})), None)
     if why is not None:
         return out | {"status": "failed", "reason": _short(why)}
@@ -55,14 +55,16 @@ def _short(why: str) -> str:
     return lines[0] if len(lines) == 1 else f"{lines[0]}: {lines[-1]}"
 
 
-def _where(run: Run) -> dict:
-    """The machine under a row."""
-    there = run.meta.get("environment", {})
+def _where(run: Run, name: str) -> dict:
+    """The machine and the software under a row."""
+    there, info = run.meta.get("environment", {}), run.described(name).get("server_info") or {}
     return {
         "worker": run.meta.get("worker", {}).get("name", "this"),
         "host": run.meta.get("worker", {}).get("host", ""),
         "attempts": run.meta.get("attempts", 1),
-        "environment": {k: there.get(k) for k in ("cpu", "usable_cores", "memory_bytes", "system", "gpus", "python")},
+        "environment": {k: there.get(k) for k in ("cpu", "usable_cores", "memory_bytes", "system", "gpus", "python")}
+        | {"labkit": there.get("packages", {}).get("labkit"), "engine": info.get("version")}
+        | {"kernel_variant": info.get("kernel_variant")},
     }
 
 
