@@ -40,7 +40,10 @@ def resumed():
     def start(folder, cluster, *args):
         argv = [sys.executable, "-m", "labkit.cli", "sweep", "--resume", str(folder)]
         argv += ["--scheduler", cluster.address, *(["--insecure"] if cluster.protocol == "tcp" else []), *args]
-        started.append(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        heard = {
+            "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+        }  # whatever the tests' own starter did
+        started.append(subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **heard))
         return started[-1]
 
     yield start
