@@ -112,22 +112,18 @@ def context_sweep(
     measured, floors (by bytes), roofs (by both roofs): name -> [(tokens of context, evidence)].
     guess: the reader's (tokens of context, value in `unit`).
     """
+    shown = "" if unit == "1" else unit
     figure = new(
         title,
         x="tokens of context",
         y=y,
         alt="; ".join(
-            f"{n}: "
-            + ", ".join(f"{_tokens(x)} {e.to(unit).value:.3g} {unit if unit != '1' else ''}".strip() for x, e in v)
-            for n, v in measured.items()
-        )
-        + "".join(
-            f"; {n} by {how}: {', '.join(f'{_tokens(x)} {e.to(unit).value:.3g}' for x, e in v)}"
-            for how, said in (("bytes", floors), ("both roofs", roofs))
+            f"{n}{by}: " + ", ".join(f"{_tokens(x)} {e.to(unit).value:.3g} {shown}".strip() for x, e in v)
+            for by, said in (("", measured), (" by bytes", floors), (" by both roofs", roofs))
             for n, v in (said or {}).items()
             if v
         )
-        + ("" if guess is None else f"; your guess: {guess[1]:.3g} {unit} at {_tokens(guess[0])}")
+        + ("" if guess is None else f"; your guess: {guess[1]:.3g} {shown}".rstrip() + f" at {_tokens(guess[0])}")
         + ".",
     )
     for index, (name, items) in enumerate(measured.items()):

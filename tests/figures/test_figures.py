@@ -124,6 +124,7 @@ def test_words_for_a_figure_say_what_it_shows():
         speculation.speedups([], ranges=[("here", MS[0] / MS[1], MS[0] / MS[1])]),
         speculation.ac_plane([], predicted=[("here", MS[0] / MS[1], spec(1, "1", "x"), spec(4, "1", "x"))]),
         speculation.cost_by_tokens([], [(2, MS[0] / MS[1])]),
+        runs.context_sweep({"plain": []}, {"plain": [(1024, MS[0])]}),
     ]
     assert all(f.layout.meta["alt"][0].isalnum() and ": ." not in f.layout.meta["alt"] for f in early)
     # The median of an even number of latencies is the one that tables show.
