@@ -79,6 +79,7 @@ def grid(rows: Sequence[Mapping[str, object]], *, load: str) -> go.Figure:
         z=[[None if r is None else r["S"] for r in line] for line in cells],
         text=[["" if r is None else f"{r['S']:.2f}" for r in line] for line in cells],
         texttemplate="%{text}",
+        textfont=dict(size=14, weight=700),  # as in labkit.figures.grid
         colorscale="Viridis",
         colorbar=dict(title="S"),
         hoverongaps=False,

@@ -47,6 +47,7 @@ def heat(
         text=[[_number(c) for c in row] for row in rows],
         customdata=[[c.hover if c else "" for c in row] for row in rows],
         texttemplate="%{text}",
+        textfont=dict(size=14, weight=700),  # on a cell of middling colour neither black nor white stands out much
         colorscale="RdBu",
         zmin=1 - far,
         zmax=1 + far,

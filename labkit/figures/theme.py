@@ -137,7 +137,7 @@ def alt_of(figure: go.Figure) -> str:
 
 _TEXT = (
     ".xtick text, .ytick text, .x2tick text, .y2tick text, .gtitle, .xtitle, .ytitle, .x2title, .y2title, .legendtext,"
-    " .bartext-outside"
+    " .bartext-outside, .textpoint text, .colorbar text"
 )
 
 

@@ -9,7 +9,7 @@ import pytest
 from labkit.engines.config import EngineConfig
 from labkit.figures import decode, explored, fit_js, new
 from labkit.figures.marks import positions
-from labkit.figures.theme import TEMPLATE
+from labkit.figures.theme import TEMPLATE, THEME_CSS
 from labkit.measure import machine
 from labkit.notebook.bytes import BytesPanel
 
@@ -164,6 +164,21 @@ def test_a_narrow_treemap_still_names_its_parts(tab):
             if any(text.startswith(name.replace(" ", "")) for text in (t.replace(" ", "") for t in named))
         }
         assert sum(sizes[n] for n in seen) > 0.9 * sum(sizes.values()), (width, named)
+
+
+def test_every_word_beside_a_plot_has_the_ink_of_the_theme(tab):
+    """Names of points and the numbers of a colour bar too, on a page that is light or dark."""
+    rows = [dict(name=f"mtp {n}/1/{n + 1}", load="code", steps=n, topk=1, a=1.0 + n, c=1.5, S=n / 1.5) for n in (1, 2)]
+    made = [explored.plane(rows), explored.grid(rows, load="code")]
+    css = "css => { const s = document.createElement('style'); s.textContent = css; document.head.append(s); }"
+    tab.evaluate(css, THEME_CSS)
+    for theme, ink in (("light", "rgb(36, 41, 47)"), ("dark", "rgb(230, 232, 235)")):
+        tab.evaluate("t => { document.documentElement.dataset.theme = t; }", theme)
+        for figure in made:
+            drawn(tab, json.loads(figure.to_json()), 620)
+            words = ".gtitle, .xtick text, .textpoint text, .colorbar text, .legendtext"
+            fills = "w => [...document.querySelectorAll(w)].map(e => getComputedStyle(e).fill)"
+            assert set(tab.evaluate(fills, words)) == {ink}, (theme, figure.layout.title.text)
 
 
 def test_it_would_see_an_axis_title_under_a_legend(tab):
