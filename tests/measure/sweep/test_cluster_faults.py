@@ -141,7 +141,7 @@ def test_without_its_scheduler_a_sweep_ends_and_goes_on_with_another_one(tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=str)
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda s: s.name)
 def test_however_the_sweep_ends_so_do_its_engines_and_the_worker_is_free_again(tmp_path, resumed, how):
     folder = begun(tmp_path / "s")
     with Cluster(tmp_path / "dask") as cluster:
