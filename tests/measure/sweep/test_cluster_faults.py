@@ -22,7 +22,7 @@ from labkit.records import read_run
 from labkit.records.sweep import BLOCKS, FINISHED, LOG, read_sweep
 
 LOAD = {"workload": "repetitive", "count": 1, "repeats": 3, "warmup": 0, "output_tokens": 8}
-LONG = {**LOAD, "repeats": 60, "output_tokens": 32}  # a block during which something can happen
+LONG = {**LOAD, "repeats": 10, "output_tokens": 48}  # a block during which something can happen
 GRID = {"fp8_lm_head": [False, True]}
 
 
@@ -119,7 +119,7 @@ def test_a_block_that_loses_two_workers_is_a_failure_and_the_sweep_can_go_on(tmp
 
 @pytest.mark.slow
 def test_without_its_scheduler_a_sweep_ends_and_goes_on_with_another_one(tmp_path, resumed):
-    folder = begun(tmp_path / "s", {**LONG, "repeats": 30}, grid={**GRID, "output_tokens": [31, 32]})
+    folder = begun(tmp_path / "s", grid={**GRID, "output_tokens": [47, 48]})
     with Cluster(tmp_path / "dask") as cluster:
         cluster.worker("one")
         lab = resumed(folder, cluster)
@@ -189,7 +189,7 @@ def test_a_worker_that_stands_still_is_left_out_and_its_block_measured_elsewhere
 def test_a_budget_ends_the_blocks_on_the_workers(tmp_path, resumed):
     folder = tmp_path / "s"
     folder.mkdir()
-    drive.create({"common": LONG, "sweep": {"grid": {**GRID, "output_tokens": [31, 32]}, "block": 1}}, folder, 30.0)
+    drive.create({"common": LONG, "sweep": {"grid": {**GRID, "output_tokens": [47, 48]}, "block": 1}}, folder, 30.0)
     with Cluster(tmp_path / "dask") as cluster:
         for name in ("one", "two"):
             cluster.worker(name)
