@@ -8,7 +8,7 @@ void walk(const uint8_t *w, int64_t stride, int copies, int n, int k, const floa
           int32_t *xb) {
     for (int i = 0; i < copies; i++, w += stride, y += (size_t)m * n) {
         for (int t = 0; t < m; t++)
-            quantise_fp4(x + (size_t)t * k, xq + (size_t)t * k, xs + t * (k / FP4_GROUP), xb + t * (k / FP4_GROUP), k);
-        moe_gate_up(w, n, k, 0, n, xq, xs, xb, y, n, m, i + 1 < copies ? w + stride : w);
+            quantise_fp4(x + (size_t)t * k, xq + (size_t)t * k, xs + t * (k / FP4_GROUP), xb + t * (k / FP4_GROUP), k, NULL);
+        moe_gate_up(w, n, k, 0, n, xq, xs, xb, y, n, m, NULL);
     }
 }

@@ -1,7 +1,8 @@
 """The C compiler of these tests: `compile_once.py CACHE COMPILER ARGUMENT...` asks the real one once for each thing.
 
 A first start of an engine compiles for ten seconds, and many tests have one. What was compiled is kept by content:
-arguments, sources with all that lies beside them, and the compiler. A run that failed or said anything is not kept.
+arguments, sources with all that lies beside them and in folders of headers, and the compiler. A run that failed or
+said anything is not kept.
 """
 
 import hashlib
@@ -38,7 +39,8 @@ def key(compiler: str, words: list[str]) -> str:
     at = os.stat(compiler)
     said = [os.path.realpath(compiler), at.st_size, at.st_mtime_ns, *words]
     h = hashlib.sha256(repr(said).encode())
-    for folder in sorted({Path(w).parent for w in words if w.endswith(".c") and Path(w).is_file()}):
+    beside = {Path(w).parent for w in words if w.endswith(".c") and Path(w).is_file()}
+    for folder in sorted(beside | {Path(w[2:]) for w in words if w.startswith("-I")}):
         for path in sorted(folder.glob("*.[ch]")):
             h.update(path.name.encode() + path.read_bytes())
     if "-march=native" in words:

@@ -40,25 +40,27 @@ typedef struct {
     int token[MAX_NODES], parent[MAX_NODES], depth[MAX_NODES];
 } Pass;
 
+#define LINE __attribute__((aligned(64)))   // a vector must not straddle two lines of the cache
+
 typedef struct {                    // one KDA layer's past
-    float state[HEADS][HEAD_DIM][HEAD_DIM];             // [key][value], without the updates that `waiting` names
-    float conv[CONV_TAPS - 1][3 * WIDTH];               // the last projected q, k, v, oldest first
-    float projected[MAX_TOKENS][KDA_ROWS];
+    LINE float state[HEADS][HEAD_DIM][HEAD_DIM];             // [key][value], without the updates that `waiting` names
+    LINE float conv[CONV_TAPS - 1][3 * WIDTH];               // the last projected q, k, v, oldest first
+    LINE float projected[MAX_TOKENS][KDA_ROWS];
     // Updates of this pass and of the pass before: S = diag(decay) S + key (x) change. Waiting ones are applied when the
     // next pass reads the state anyway, so that rejected drafts cost nothing to take back.
-    float decay[2][MAX_TOKENS][WIDTH], key[2][MAX_TOKENS][WIDTH], change[2][MAX_TOKENS][WIDTH];
+    LINE float decay[2][MAX_TOKENS][WIDTH], key[2][MAX_TOKENS][WIDTH], change[2][MAX_TOKENS][WIDTH];
 } Kda;
 
 typedef struct {                    // a thread's own room
-    float h[MAX_TOKENS][HIDDEN], hx[MAX_TOKENS][2 * HIDDEN];        // normalised input; times FP8_X
-    float wide[MAX_TOKENS][MAX(DENSE_INTER, WIDTH)];
-    float logits[MAX_TOKENS][ROUTER_ROWS];
-    int8_t xq[MAX_TOKENS][HIDDEN], gathered_q[MAX_TOKENS * MAX(HIDDEN, INTER)];
-    float xs[MAX_TOKENS][HIDDEN / 32], gathered_s[MAX_TOKENS * MAX(HIDDEN, INTER) / 32];
-    int32_t xb[MAX_TOKENS][HIDDEN / 32], gathered_b[MAX_TOKENS * MAX(HIDDEN, INTER) / 32];
-    float out[MAX_TOKENS][HIDDEN], part[MAX_TOKENS][HIDDEN];
-    float branch[MAX_VERIFY][HEAD_DIM * HEAD_DIM];                  // KDA states of a tree's branches, one strip at a time
-    float attn_sum[MAX_TOKENS][HEADS][KV_RANK], attn_max[MAX_TOKENS][HEADS], attn_mass[MAX_TOKENS][HEADS];
+    LINE float h[MAX_TOKENS][HIDDEN], hx[MAX_TOKENS][2 * HIDDEN];        // normalised input; times FP8_X
+    LINE float wide[MAX_TOKENS][MAX(DENSE_INTER, WIDTH)];
+    LINE float logits[MAX_TOKENS][ROUTER_ROWS];
+    LINE int8_t xq[MAX_TOKENS][HIDDEN], gathered_q[MAX_TOKENS * MAX(HIDDEN, INTER)];
+    LINE float xs[MAX_TOKENS][HIDDEN / 32], gathered_s[MAX_TOKENS * MAX(HIDDEN, INTER) / 32];
+    LINE int32_t xb[MAX_TOKENS][HIDDEN / 32], gathered_b[MAX_TOKENS * MAX(HIDDEN, INTER) / 32];
+    LINE float out[MAX_TOKENS][HIDDEN], part[MAX_TOKENS][HIDDEN];
+    LINE float branch[MAX_VERIFY][HEAD_DIM * HEAD_DIM];                  // KDA states of a tree's branches, one strip at a time
+    LINE float attn_sum[MAX_TOKENS][HEADS][KV_RANK], attn_max[MAX_TOKENS][HEADS], attn_mass[MAX_TOKENS][HEADS];
 } Room;
 
 enum { DENSE_FP8, DENSE_BF16, DENSE_INT8 };     // how dense weights lie in memory; binding.py counts on the order
@@ -71,7 +73,7 @@ typedef struct {                    // set by Python, see binding.py
     int64_t stride;                 // bytes from one replica to the next
     int64_t expert_bytes, expert_down;
     int64_t at[LAYERS + 2][SLOTS];
-    int32_t replicas, threads, context, fp8_head, dense, speculative, steps, topk, draft_tokens, draft_rows, bare_head;
+    int32_t replicas, threads, context, fp8_head, dense, jit, speculative, steps, topk, draft_tokens, draft_rows, bare_head;
     float simulate;                 // accept length to force, below 0: off
     uint64_t seed;
 } Setup;
@@ -86,10 +88,13 @@ struct Engine {
     Setup set;
     const uint8_t *w;               // this pass's replica
     int replica, parity, waiting, waiting_node[MAX_TOKENS];
+    Ahead ahead;                    // of the one thread; two share the bandwidth, and read on their own
+    Stretch stretches[2 * EXPERTS + 8 * LAYERS];
     Pass pass;
     bool recording, decoding;
     ExpertRecord experts;
     Stopwatch watch;
+    bool alone;                     // one kind of half layer is run, see inspect.h
     int piece;                      // what piece_job runs, see inspect.h
     float *taps;                    // tests: the residual stream after each half layer [2 * LAYERS][MAX_TOKENS][HIDDEN]
     // threads
@@ -107,22 +112,22 @@ struct Engine {
     float rope_rate[ROPE_DIM / 2];
     // shared between the threads of a pass
     float turn_cos[MAX_TOKENS][ROPE_DIM / 2], turn_sin[MAX_TOKENS][ROPE_DIM / 2];
-    float x[MAX_TOKENS][HIDDEN];
-    float y[MAX_TOKENS][MAX(MLA_ROWS, 2 * DENSE_INTER)];
-    float mixed[MAX_TOKENS][MAX(HEADS * LATENT, MAX(DENSE_INTER, WIDTH))];
-    float keys[MAX_TOKENS][HEADS * LATENT];
-    float gates[MAX_TOKENS * (TOP_K + 1)][2 * MAX(INTER, SHARED_INTER)];
-    int8_t inner_q[MAX_TOKENS * TOP_K][INTER];
-    float inner_s[MAX_TOKENS * TOP_K][INTER / 32];
-    int32_t inner_b[MAX_TOKENS * TOP_K][INTER / 32];
+    LINE float x[MAX_TOKENS][HIDDEN];
+    LINE float y[MAX_TOKENS][MAX(MLA_ROWS, 2 * DENSE_INTER)];
+    LINE float mixed[MAX_TOKENS][MAX(HEADS * LATENT, MAX(DENSE_INTER, WIDTH))];
+    LINE float keys[MAX_TOKENS][HEADS * LATENT];
+    LINE float gates[MAX_TOKENS * (TOP_K + 1)][2 * MAX(INTER, SHARED_INTER)];
+    LINE int8_t inner_q[MAX_TOKENS * TOP_K][INTER];
+    LINE float inner_s[MAX_TOKENS * TOP_K][INTER / 32];
+    LINE int32_t inner_b[MAX_TOKENS * TOP_K][INTER / 32];
     // A reduced draft vocabulary is widened by the request's own tokens: their rows of the head, copied as they turn up
     bool in_draft[VOCAB];
     int own_rows, own_ids[MAX_OWN];
     float own_scale[MAX_OWN];
-    uint8_t own_head[MAX_OWN * HIDDEN * 2];
-    float hidden[MAX_TOKENS][HIDDEN];       // after the final norm
-    float mixin[MAX_TOKENS][HIDDEN];        // NEXTN: the hidden states it reads
-    float logits[MAX_TOKENS][VOCAB];
+    LINE uint8_t own_head[MAX_OWN * HIDDEN * 2];
+    LINE float hidden[MAX_TOKENS][HIDDEN];       // after the final norm
+    LINE float mixin[MAX_TOKENS][HIDDEN];        // NEXTN: the hidden states it reads
+    LINE float logits[MAX_TOKENS][VOCAB];
     int head_rows, head_m, head_kind;       // what the head job computes
     float *head_in;
     Room room[2];
@@ -135,3 +140,47 @@ INLINE Mat mat(const Engine *e, int layer, int slot, int rows, int k) {     // t
 }
 INLINE bool is_mla(int layer) { return layer == NEXTN || (layer + 1) % MLA_EVERY == 0; }
 INLINE bool is_moe(int layer) { return layer >= DENSE_LAYERS; }
+INLINE Ahead *ahead(Engine *e) { return e->set.threads == 1 ? &e->ahead : NULL; }
+
+// What will be read, in order: a stretch after those already there
+static void expect(Engine *e, const void *from, const void *end) {
+    Ahead *a = &e->ahead;
+    if (e->set.threads > 1) return;
+    if (a->next) memmove(a->list, a->list + a->next, (a->n - a->next) * sizeof(Stretch)), a->n -= a->next, a->next = 0;
+    if (a->n > a->next && a->list[a->n - 1].end == from) { a->list[a->n - 1].end = end; return; }
+    if (a->n < (int)(sizeof e->stretches / sizeof *e->stretches)) a->list[a->n++] = (Stretch){from, end};
+}
+static void expect_nothing(Engine *e) { e->ahead = (Ahead){.list = e->stretches}; }
+
+static const void *dense_end(const Engine *e, int layer) {      // of a dense layer's weights
+    return (const uint8_t *)at(e, layer, SLOT_DOWN) + HIDDEN * DENSE_INTER * (e->set.dense == DENSE_BF16 ? 2 : 1);
+}
+static void expect_half(Engine *e, int layer) {                 // the first half of a layer
+    const void *from = at(e, layer, layer == NEXTN ? SLOT_EMBED_NORM : SLOT_INPUT_NORM);
+    if (!is_mla(layer)) {
+        const Kda *a = &e->kda[layer];
+        const int before = !e->parity, n = e->waiting;
+        expect(e, from, at(e, layer, SLOT_ATTN_OUT_SCALE));
+        expect(e, a->conv, a->conv + CONV_TAPS - 1);
+        expect(e, a->decay[before], a->decay[before] + n);
+        expect(e, a->key[before], a->key[before] + n);
+        expect(e, a->change[before], a->change[before] + n);
+        expect(e, a->state, a->state + HEADS);
+        from = at(e, layer, SLOT_ATTN_OUT_SCALE);
+    }
+    expect(e, from, at(e, layer, SLOT_POST_NORM));
+}
+static void expect_second(Engine *e, int layer) {               // the second half, where there are experts what comes before them
+    expect(e, at(e, layer, SLOT_POST_NORM), is_moe(layer) ? at(e, layer, SLOT_EXPERTS) : dense_end(e, layer));
+}
+static void expect_layer(Engine *e, int layer) { expect_half(e, layer), expect_second(e, layer); }
+// What comes after a layer
+static void expect_next(Engine *e, int layer) {
+    if (e->alone) {
+        if (layer + 1 < LAYERS && is_moe(layer) == is_moe(layer + 1)) expect_second(e, layer + 1);
+        return;
+    }
+    if (layer < LAYERS - 1) { expect_layer(e, layer + 1); return; }
+    const uint8_t *head = at(e, WHOLE, layer == NEXTN && e->set.draft_ids ? SLOT_DRAFT_HEAD : SLOT_HEAD);
+    expect(e, head, head + AHEAD_MOST);
+}

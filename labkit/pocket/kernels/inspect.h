@@ -8,8 +8,8 @@ void inspect_gemv(int kind, const uint8_t *w, const float *scale, int tiles, int
     act room[PACK_ROOM(MAX_TOKENS)];
     if (kind == 5) {
         Rounded rounded;
-        round_all(x, ldx, k, m, &rounded);
-        gemv_int8(&mat, 0, tiles, &rounded, y, ldy, m);
+        round_all(x, ldx, k, m, &rounded, NULL);
+        gemv_int8(&mat, 0, tiles, &rounded, y, ldy, m, NULL);
         return;
     }
     if (kind == 4) { gemv_f32(&mat, 0, tiles, x, ldx, y, ldy, m); return; }
@@ -22,13 +22,13 @@ void inspect_moe(moe_gemv *gemv, const uint8_t *w, int64_t stride, int copies, i
     float *s = malloc((size_t)m * k / 8);
     int32_t *b = malloc((size_t)m * k / 8);
     for (int i = 0; i < copies; i++, w += stride) {
-        quantise_fp4(x, q, s, b, m * k);
-        gemv(w, n, k, 0, n, q, s, b, y, n, m, w + stride);
+        quantise_fp4(x, q, s, b, m * k, NULL);
+        gemv(w, n, k, 0, n, q, s, b, y, n, m, NULL);
     }
     free(q), free(s), free(b);
 }
 float inspect_fp8_x(void) { return FP8_X; }
-void inspect_quantise(const float *x, int8_t *q, float *scale, int32_t *bias, int n) { quantise_fp4(x, q, scale, bias, n); }
+void inspect_quantise(const float *x, int8_t *q, float *scale, int32_t *bias, int n) { quantise_fp4(x, q, scale, bias, n, NULL); }
 void inspect_exp(const float *x, float *y, int n) { for (int i = 0; i < n; i += VL) vf_store(y + i, vf_exp(vf_load(x + i))); }
 int inspect_sample(const float *logits, const Sampling *s, uint64_t index) {
     float *probs = malloc(VOCAB * sizeof *probs);
@@ -136,20 +136,24 @@ double inspect_products(Engine *e, int kind, const uint8_t *w, const int64_t *at
     int ldx = k;
     for (int i = 0; i < m * k; i++) x[i] = one;
     for (int i = 0; i < rows; i++) scale[i] = one;
-    if (experts) quantise_fp4(x, q, s, b, m * k);
-    else if (kind == 5) round_all(x, k, k, m, rounded);
+    if (experts) quantise_fp4(x, q, s, b, m * k, NULL);
+    else if (kind == 5) round_all(x, k, k, m, rounded, NULL);
     const act *xs = kind < 4 ? packed(x, &ldx, k, m, room) : (const act *)x;
     void (*const kernels[])(const Mat *, int, int, const act *, int, float *, int, int) = {gemv_fp8, gemv_fp8_rows, gemv_bf16_blocks, gemv_bf16};
+    Stretch *list = malloc(pieces * sizeof *list);
+    Ahead ahead = {.list = list, .n = pieces};
+    const size_t bytes = experts ? (size_t)rows * k * 17 / 32 : (size_t)rows * k;
+    for (int i = 0; i < pieces; i++) list[i] = (Stretch){w + at[i], w + at[i] + bytes};
     const double start = seconds(CLOCK_MONOTONIC);
     for (int i = 0; i < pieces; i++) {
         const Mat mat = {w + at[i], scale, tiles, k};
-        if (experts) (kind == 6 ? e->set.gate_up : e->set.down)(mat.w, rows, k, 0, rows, q, s, b, y, rows, m, w + at[i + 1 < pieces ? i + 1 : 0]);
-        else if (kind == 5) gemv_int8(&mat, 0, tiles, rounded, y, rows, m);
+        if (experts) (kind == 6 ? e->set.gate_up : e->set.down)(mat.w, rows, k, 0, rows, q, s, b, y, rows, m, &ahead);
+        else if (kind == 5) gemv_int8(&mat, 0, tiles, rounded, y, rows, m, &ahead);
         else if (kind == 4) gemv_f32(&mat, 0, tiles, x, k, y, rows, m);
         else kernels[kind](&mat, 0, tiles, xs, ldx, y, rows, m);
     }
     const double took = seconds(CLOCK_MONOTONIC) - start;
-    free(x), free(y), free(scale), free(q), free(s), free(b), free(rounded);
+    free(x), free(y), free(scale), free(q), free(s), free(b), free(rounded), free(list);
     return took;
 }
 
@@ -157,6 +161,14 @@ double inspect_products(Engine *e, int kind, const uint8_t *w, const int64_t *at
 // were accepted, of which it drafts from the last; the head with the choice of a token; or what lies around the layers.
 enum { PIECE_KDA, PIECE_MLA, PIECE_DENSE, PIECE_MOE, PIECE_MIX, PIECE_HEAD, PIECE_AROUND };
 static void piece_job(Engine *e, int id) {
+    if (id == 0) {      // within the piece it reads ahead as a pass does
+        expect_nothing(e);
+        for (int layer = 0; layer < LAYERS; layer++)
+            if (e->piece == (is_mla(layer) ? PIECE_MLA : PIECE_KDA)) expect_half(e, layer);
+        if (e->piece == PIECE_DENSE) expect_second(e, 0);
+        if (e->piece == PIECE_MOE) expect_second(e, DENSE_LAYERS);
+        if (e->piece == PIECE_MIX) expect(e, at(e, NEXTN, SLOT_EMBED_NORM), at(e, NEXTN, SLOT_INPUT_NORM));
+    }
     switch (e->piece) {
     case PIECE_MIX: mix(e, id); break;
     case PIECE_HEAD: head_job(e, id); break;
@@ -186,6 +198,7 @@ void inspect_piece(Engine *e, int piece, const int32_t *token, int m, int past, 
     int path[MAX_TOKENS];
     forget(e);
     park(e, false);
+    e->alone = true;
     for (int t = 0; t < m; t++) path[t] = t;
     for (int i = -1; i < rounds; i++) {         // one warms up
         read_through(e, between);
@@ -219,5 +232,6 @@ void inspect_piece(Engine *e, int piece, const int32_t *token, int m, int past, 
         e->watch.on = false;
         if (piece == PIECE_KDA) kda_commit(e, path, m, 0);
     }
+    e->alone = false;
     park(e, true);
 }

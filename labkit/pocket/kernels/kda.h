@@ -12,9 +12,10 @@ typedef struct { const float *decay, *key, *change; } Update;
 // result to `to` (when given), and with the new token's decay compute p = k^T S and r = S^T q. The token's own update,
 // change = beta (v - p), then waits in its turn, and o = r + (k . q) change. c: the strip's first column.
 INLINE void read_strip(const float *from, float *to, const Update *waiting, const int n, const float *decay, const float *key,
-                       const float *query, vf *ps, vf *rs, int c) {
+                       const float *query, vf *ps, vf *rs, int c, Ahead *ahead) {
     UNROLL for (int v = 0; v < COLUMNS; v++) ps[v] = rs[v] = vf_zero();
     for (int i = 0; i < HEAD_DIM; i++) {
+        if (i & 1) ask(ahead);
         vf s[COLUMNS];
         UNROLL for (int v = 0; v < COLUMNS; v++) s[v] = vf_load(from + i * STRIP + v * VL);
         UNROLL for (int u = 0; u < n; u++)
@@ -36,11 +37,12 @@ INLINE const float *projected(const Engine *e, const Kda *a, int t, int back) {
 }
 
 // Causal depthwise convolution over the last taps, then SiLU, for one head of q, k or v
-INLINE void convolve(const Engine *e, const Kda *a, const float *taps, int t, int column, float *out) {
+INLINE void convolve(Engine *e, const Kda *a, const float *taps, int t, int column, float *out) {
     const float *x[CONV_TAPS];
     for (int i = 0; i < CONV_TAPS; i++) x[i] = projected(e, a, t, CONV_TAPS - 1 - i);
     for (int c = column; c < column + HEAD_DIM; c += VL) {
         vf s = vf_zero();
+        ask(ahead(e));
         for (int i = 0; i < CONV_TAPS; i++) s = vf_fma(vf_load(taps + i * 3 * WIDTH + c), vf_load(x[i] + c), s);
         vf_store(out + c - column, vf_silu(s));
     }
@@ -49,7 +51,7 @@ INLINE void convolve(const Engine *e, const Kda *a, const float *taps, int t, in
 INLINE void l2_normalise(float *x, float by) { scaled(x, by / sqrtf(dot(x, x, HEAD_DIM) + 1e-6f), x, HEAD_DIM); }
 
 typedef struct {                    // one head's input for each token of a pass
-    float query[MAX_TOKENS][HEAD_DIM], value[MAX_TOKENS][HEAD_DIM], out[MAX_TOKENS][HEAD_DIM], beta[MAX_TOKENS], kq[MAX_TOKENS];
+    LINE float query[MAX_TOKENS][HEAD_DIM], value[MAX_TOKENS][HEAD_DIM], out[MAX_TOKENS][HEAD_DIM], beta[MAX_TOKENS], kq[MAX_TOKENS];
 } HeadInput;
 
 static void head_input(Engine *e, Room *room, int layer, int head, HeadInput *in) {
@@ -68,7 +70,7 @@ static void head_input(Engine *e, Room *room, int layer, int head, HeadInput *in
         l2_normalise(k, 1.0f);
         in->kq[t] = dot(k, in->query[t], HEAD_DIM);
         in->beta[t] = 1.0f / (1.0f + expf(-dot_bf16(w_beta, room->h[t], HIDDEN)));
-        for (int i = 0; i < HEAD_DIM; i += VL)
+        for (int i = 0; i < HEAD_DIM; i += VL, ask(ahead(e)))
             vf_store(decay + i, vf_exp(vf_set1(GATE_FLOOR) * vf_sigmoid(vf_set1(rate) * (vf_load(gate + i) + vf_load(bias + i)))));
     }
 }
@@ -94,7 +96,7 @@ static void kda_head(Engine *e, Room *room, int layer, int head) {
     const int next = head + e->set.threads < HEADS ? head + e->set.threads : head, c = head * HEAD_DIM, now = e->parity, before = !now;
     HeadInput in;
     Branches b;
-    fetch(a->state[next], sizeof a->state[0]);
+    if (e->set.threads > 1) fetch(a->state[next], sizeof a->state[0]);
     head_input(e, room, layer, head, &in);
     lap(&e->watch, room != e->room, PART_KDA_INPUT);
     if (!pass->certain) plan_branches(pass, &b);
@@ -120,11 +122,11 @@ static void kda_head(Engine *e, Room *room, int layer, int head) {
                 }
             }
             switch (n) {        // known counts are unrolled; up to 4 wait after a round with 3 drafts
-            case 1: read_strip(from, to, list, 1, decay, k, in.query[t], p, r, column); break;
-            case 2: read_strip(from, to, list, 2, decay, k, in.query[t], p, r, column); break;
-            case 3: read_strip(from, to, list, 3, decay, k, in.query[t], p, r, column); break;
-            case 4: read_strip(from, to, list, 4, decay, k, in.query[t], p, r, column); break;
-            default: read_strip(from, to, list, n, decay, k, in.query[t], p, r, column);
+            case 1: read_strip(from, to, list, 1, decay, k, in.query[t], p, r, column, ahead(e)); break;
+            case 2: read_strip(from, to, list, 2, decay, k, in.query[t], p, r, column, ahead(e)); break;
+            case 3: read_strip(from, to, list, 3, decay, k, in.query[t], p, r, column, ahead(e)); break;
+            case 4: read_strip(from, to, list, 4, decay, k, in.query[t], p, r, column, ahead(e)); break;
+            default: read_strip(from, to, list, n, decay, k, in.query[t], p, r, column, ahead(e));
             }
             UNROLL for (int v = 0; v < COLUMNS; v++) {
                 vf u = vf_set1(in.beta[t]) * (vf_load(in.value[t] + column + v * VL) - p[v]);
@@ -136,9 +138,11 @@ static void kda_head(Engine *e, Room *room, int layer, int head) {
     for (int t = 0; t < pass->m; t++) {
         float *out = e->mixed[t] + c;
         const float *gate = a->projected[t] + 4 * WIDTH + c;
+        ask(ahead(e));
         rms_norm(in.out[t], floats(e, layer, SLOT_HEAD_NORM), FP8_X, out, HEAD_DIM);
-        for (int i = 0; i < HEAD_DIM; i += VL) vf_store(out + i, vf_load(out + i) * vf_sigmoid(vf_load(gate + i)));
+        for (int i = 0; i < HEAD_DIM; i += VL, ask(ahead(e))) vf_store(out + i, vf_load(out + i) * vf_sigmoid(vf_load(gate + i)));
     }
+    if (ahead(e)) e->ahead.lead -= sizeof a->state[0];
     lap(&e->watch, room != e->room, PART_KDA_STATE);
 }
 
@@ -147,21 +151,19 @@ static void kda(Engine *e, int layer, int id) {
     const int m = e->pass.m;
     const Mat in = mat(e, layer, SLOT_ATTN_IN, KDA_ROWS, HIDDEN), out = mat(e, layer, SLOT_ATTN_OUT, HIDDEN, WIDTH);
     int first, end;
-    fetch_first(&in, id, e->set.threads);
+    fetch_first(e, &in, id);
     normalise(e, room, layer, SLOT_INPUT_NORM, m);
     // Small arrays, scattered over the heads, that are needed right after the product: each would be waited for on its own
-    fetch(at(e, layer, SLOT_BETA), (const char *)at(e, layer, SLOT_HEAD_NORM) - (const char *)at(e, layer, SLOT_BETA));
+    if (e->set.threads > 1) fetch(at(e, layer, SLOT_BETA), (const char *)at(e, layer, SLOT_HEAD_NORM) - (const char *)at(e, layer, SLOT_BETA));
     part(in.tiles, id, e->set.threads, &first, &end);
-    dense_and_fetch(e, &in, first, end, room->hx[0], 2 * HIDDEN, e->kda[layer].projected[0], KDA_ROWS, m,
-                    e->kda[layer].state, sizeof e->kda[layer].state);
-    fetch(e->kda[layer].state[id], sizeof e->kda[layer].state[0]);
+    dense(e, &in, first, end, room->hx[0], 2 * HIDDEN, e->kda[layer].projected[0], KDA_ROWS, m);
+    if (e->set.threads > 1) fetch(e->kda[layer].state[id], sizeof e->kda[layer].state[0]);
     barrier(e);
     lap(&e->watch, id, PART_KDA_PROJECTIONS);
     for (int head = id; head < HEADS; head += e->set.threads) kda_head(e, room, layer, head);
     barrier(e);
     part(out.tiles, id, e->set.threads, &first, &end);
-    dense_and_fetch(e, &out, first, end, e->mixed[0], sizeof e->mixed[0] / 4, room->out[0], HIDDEN, m,
-                    at(e, layer, SLOT_ROUTER), is_moe(layer) ? ROUTER_BYTES : 0);
+    dense(e, &out, first, end, e->mixed[0], sizeof e->mixed[0] / 4, room->out[0], HIDDEN, m);
     add_rows(e, room, first, end, m);
     lap(&e->watch, id, PART_KDA_PROJECTIONS);
 }

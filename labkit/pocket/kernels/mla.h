@@ -109,6 +109,7 @@ static void attend(Engine *e, Room *room, const uint16_t *cache, int id) {
             int n = 0;
             for (int pos = start; pos < end && n < BLOCK_KEYS; pos++, n++)
                 key[n] = cache + (size_t)(pos < pass->past ? pos : slot[t][pos - pass->past]) * LATENT;
+            ask(ahead(e));
             if (n) attend_block(room, t, key, n, e->keys[t]);
         }
     for (int t = id; t < pass->m; t += e->set.threads)
@@ -137,7 +138,7 @@ static void mla(Engine *e, int layer, int id) {
     const Mat k_up = mat(e, layer, SLOT_K_UP, HEADS * KV_RANK, HEAD_DIM), v_up = mat(e, layer, SLOT_V_UP, WIDTH, KV_RANK);
     uint16_t *cache = e->kv[layer == NEXTN ? MLA_LAYERS : layer / MLA_EVERY];
     int first, end;
-    fetch_first(&in, id, parts);
+    fetch_first(e, &in, id);
     normalise(e, room, layer, SLOT_INPUT_NORM, m);
     part(in.tiles, id, parts, &first, &end);
     dense(e, &in, first, end, room->hx[0], 2 * HIDDEN, e->y[0], ldy, m);
@@ -168,8 +169,7 @@ static void mla(Engine *e, int layer, int id) {
     }
     barrier(e);
     part(out.tiles, id, parts, &first, &end);
-    dense_and_fetch(e, &out, first, end, e->mixed[0], ldm, room->out[0], HIDDEN, m,
-                    at(e, layer, SLOT_ROUTER), is_moe(layer) ? ROUTER_BYTES : 0);
+    dense(e, &out, first, end, e->mixed[0], ldm, room->out[0], HIDDEN, m);
     add_rows(e, room, first, end, m);
     lap(&e->watch, id, PART_MLA_PROJECTIONS);
 }

@@ -9,42 +9,31 @@ typedef struct {
     const act *x;
     int ldx;
 } Acts;
-INLINE void prepare(const Engine *e, const float *x, int ldx, int k, int m, Acts *to) {
+INLINE void prepare(Engine *e, const float *x, int ldx, int k, int m, Acts *to) {
     to->ldx = ldx;
-    if (e->set.dense == DENSE_INT8) round_all(x, ldx, k, m, &to->rounded);
+    if (e->set.dense == DENSE_INT8) round_all(x, ldx, k, m, &to->rounded, ahead(e));
     else to->x = packed(x, &to->ldx, k, m, to->room);
 }
-INLINE void product(const Engine *e, const Mat *w, int first, int end, const Acts *x, float *y, int ldy, int m) {
-    if (e->set.dense == DENSE_INT8) gemv_int8(w, first, end, &x->rounded, y, ldy, m);
+INLINE void product(Engine *e, const Mat *w, int first, int end, const Acts *x, float *y, int ldy, int m) {
+    const size_t tile = (size_t)w->k * TILE * (e->set.dense == DENSE_BF16 ? 2 : 1);
+    settle(ahead(e), w->w + first * tile);
+    if (e->set.dense == DENSE_INT8) gemv_int8(w, first, end, &x->rounded, y, ldy, m, ahead(e));
     else if (e->set.dense == DENSE_BF16) gemv_bf16_blocks(w, first, end, x->x, x->ldx, y, ldy, m);
     else gemv_fp8(w, first, end, x->x, x->ldx, y, ldy, m);
+    if (e->set.dense != DENSE_INT8) settle(ahead(e), w->w + end * tile);      // these ask for nothing themselves
 }
-static void dense(const Engine *e, const Mat *w, int first, int end, const float *x, int ldx, float *y, int ldy, int m) {
+static void dense(Engine *e, const Mat *w, int first, int end, const float *x, int ldx, float *y, int ldy, int m) {
     Acts acts;
     prepare(e, x, ldx, w->k, m, &acts);
     product(e, w, first, end, &acts, y, ldy, m);
 }
 
-// The same, and meanwhile other bytes that are needed soon are read ahead. Several tokens keep the arithmetic busy and leave
-// memory idle; one or two do not, and then reading ahead only moves the wait.
-static void dense_and_fetch(const Engine *e, const Mat *w, int first, int end, const float *x, int ldx, float *y, int ldy, int m,
-                            const void *soon, size_t bytes) {
-    Acts acts;
-    prepare(e, x, ldx, w->k, m, &acts);
-    if (m <= 2) { product(e, w, first, end, &acts, y, ldy, m); return; }
-    const int calls = (end - first + 3) / 4;
-    const size_t each = calls ? (bytes / calls + 63) & ~(size_t)63 : 0;
-    for (size_t done = 0; first < end; first += 4, done += each) {
-        if (done < bytes) fetch((const uint8_t *)soon + done, bytes - done < each ? bytes - done : each);
-        product(e, w, first, first + 4 < end ? first + 4 : end, &acts, y, ldy, m);
-    }
-}
-
-// The first tiles of a matrix that is about to be read: its kernel asks only for what follows them.
-INLINE void fetch_first(const Mat *w, int id, int parts) {
+// The first tiles of a matrix that is about to be read, where nobody has asked for them: its kernel asks only for what follows.
+INLINE void fetch_first(const Engine *e, const Mat *w, int id) {
     const size_t tile = (size_t)w->k * TILE;
     int first, end;
-    part(w->tiles, id, parts, &first, &end);
+    if (e->ahead.lead > 0) return;
+    part(w->tiles, id, e->set.threads, &first, &end);
     fetch(w->scale, 1024);
     fetch(w->w + first * tile, tile * DENSE_SIDE(1));
 }
@@ -52,6 +41,7 @@ INLINE void fetch_first(const Mat *w, int id, int parts) {
 // The layer's input, normalised, into this thread's room: h, and hx = h * FP8_X for the dense matrices.
 static void normalise(Engine *e, Room *room, int layer, int slot, int m) {
     for (int t = 0; t < m; t++) {
+        ask(ahead(e));
         rms_norm(e->x[t], floats(e, layer, slot), 1.0f, room->h[t], HIDDEN);
         scaled(room->h[t], FP8_X, room->hx[t], HIDDEN);
     }
@@ -68,11 +58,12 @@ static void dense_mlp(Engine *e, int layer, int id) {
     const int m = e->pass.m;
     const Mat up = mat(e, layer, SLOT_GATE_UP, 2 * DENSE_INTER, HIDDEN), down = mat(e, layer, SLOT_DOWN, HIDDEN, DENSE_INTER);
     int first, end;
-    fetch_first(&up, id, e->set.threads);
+    fetch_first(e, &up, id);
+    expect_next(e, layer);
     normalise(e, room, layer, SLOT_POST_NORM, m);
     part(up.tiles, id, e->set.threads, &first, &end);
     dense(e, &up, first, end, room->hx[0], 2 * HIDDEN, e->y[0], sizeof e->y[0] / 4, m);
-    for (int t = 0; t < m; t++) swiglu(e->y[t], FP8_X, e->mixed[t], first / 2 * TILE, end / 2 * TILE);
+    for (int t = 0; t < m; t++) swiglu(e->y[t], FP8_X, e->mixed[t], first / 2 * TILE, end / 2 * TILE, ahead(e));
     barrier(e);
     part(down.tiles, id, e->set.threads, &first, &end);
     dense(e, &down, first, end, e->mixed[0], sizeof e->mixed[0] / 4, room->out[0], HIDDEN, m);
@@ -89,10 +80,12 @@ static void route(Engine *e, Room *room, int layer, Share *share) {
     const int m = e->pass.m;
     const Mat router = {at(e, layer, SLOT_ROUTER), 0, ROUTER_ROWS / TILE, HIDDEN};
     const float *bias = floats(e, layer, SLOT_ROUTER_BIAS);
+    settle(ahead(e), router.w);
     gemv_f32(&router, 0, router.tiles, room->h[0], HIDDEN, room->logits[0], ROUTER_ROWS, m);
     for (int i = 0; i < EXPERTS; i++) share[i].tokens = 0;
     const Mat up = mat(e, layer, SLOT_GATE_UP, 2 * SHARED_INTER, HIDDEN);
-    fetch_first(&up, 0, 1);
+    if (ahead(e)) e->ahead.lead -= ROUTER_BYTES;
+    fetch_first(e, &up, room - e->room);
     for (int t = 0; t < m; t++) {
         float *score = room->logits[t], choice[ROUTER_ROWS], sum = 0;
         bool chosen[EXPERTS] = {false};
@@ -100,6 +93,7 @@ static void route(Engine *e, Room *room, int layer, Share *share) {
         for (int i = 0; i < EXPERTS; i++) choice[i] = score[i] + bias[i];
         for (int k = 0; k < TOP_K; k++) {
             int best = 0;
+            ask(ahead(e));
             for (int i = 1; i < EXPERTS; i++) best = choice[i] > choice[best] ? i : best;
             chosen[best] = true;
             choice[best] = -INFINITY;
@@ -125,73 +119,95 @@ static void record(Engine *e, int layer, const Share *share) {
     }
 }
 
+// What is read from here on: the chosen experts, then the next layer
+static void expect_experts(Engine *e, int layer, const int *list, int n) {
+    const uint8_t *experts = at(e, layer, SLOT_EXPERTS);
+    for (int i = 0; i < n && e->set.jit; i++)       // the other kind of kernel asks for what it reads itself
+        expect(e, experts + list[i] * e->set.expert_bytes, experts + (list[i] + 1) * e->set.expert_bytes);
+    expect_next(e, layer);
+}
+
+// The experts in use and the tokens of each; a token's place among all experts' tokens is its slot
+typedef struct { Share share[EXPERTS]; int list[EXPERTS], slot[EXPERTS], n; } Chosen;
+
+// Gate and up of the i-th expert, this thread's rows
+static void expert_up(Engine *e, Room *room, int layer, const Chosen *c, int i, int first, int end) {
+    const Share *s = &c->share[c->list[i]];
+    const uint8_t *w = (const uint8_t *)at(e, layer, SLOT_EXPERTS) + c->list[i] * e->set.expert_bytes;
+    const int8_t *q = room->xq[0];
+    const float *sc = room->xs[0];
+    const int32_t *b = room->xb[0];
+    const int i0 = first / 2 * TILE, i1 = end / 2 * TILE;
+    if (s->tokens < e->pass.m) {
+        for (int j = 0; j < s->tokens; j++) {
+            memcpy(room->gathered_q + j * HIDDEN, room->xq[s->token[j]], HIDDEN);
+            memcpy(room->gathered_s + j * (HIDDEN / 32), room->xs[s->token[j]], HIDDEN / 8);
+            memcpy(room->gathered_b + j * (HIDDEN / 32), room->xb[s->token[j]], HIDDEN / 8);
+        }
+        q = room->gathered_q, sc = room->gathered_s, b = room->gathered_b;
+    }
+    e->set.gate_up(w, 2 * INTER, HIDDEN, first * TILE, end * TILE, q, sc, b, e->gates[c->slot[i]], sizeof e->gates[0] / 4, s->tokens, ahead(e));
+    for (int slot = c->slot[i]; slot < c->slot[i] + s->tokens; slot++) {
+        LINE float inner[INTER];
+        swiglu(e->gates[slot], 1.0f, inner, i0, i1, ahead(e));
+        quantise_fp4(inner + i0, e->inner_q[slot] + i0, e->inner_s[slot] + i0 / 32, e->inner_b[slot] + i0 / 32, i1 - i0, ahead(e));
+    }
+}
+
+// Down, this thread's rows, added to its tokens. Experts come in ascending order, so that a token's sum has one order whatever m is.
+static void expert_down(Engine *e, Room *room, int layer, const Chosen *c, int i, int first, int end) {
+    const Share *s = &c->share[c->list[i]];
+    const uint8_t *w = (const uint8_t *)at(e, layer, SLOT_EXPERTS) + c->list[i] * e->set.expert_bytes + e->set.expert_down;
+    const int slot = c->slot[i];
+    e->set.down(w, HIDDEN, INTER, first * TILE, end * TILE, e->inner_q[slot], e->inner_s[slot], e->inner_b[slot], room->part[0], HIDDEN, s->tokens, ahead(e));
+    for (int j = 0; j < s->tokens; j++) {
+        float *out = room->out[s->token[j]];
+        ask(ahead(e));
+        for (int k = first * TILE; k < end * TILE; k += VL)
+            vf_store(out + k, vf_fma(vf_load(room->part[j] + k), vf_set1(s->weight[j]), vf_load(out + k)));
+    }
+}
+
+static void shared_down(Engine *e, Room *room, int layer, int first, int end) {
+    const Mat down = mat(e, layer, SLOT_DOWN, HIDDEN, SHARED_INTER);
+    dense(e, &down, first, end, e->mixed[0], sizeof e->mixed[0] / 4, room->out[0], HIDDEN, e->pass.m);
+    lap(&e->watch, room != e->room, PART_MLP);
+}
+
 static void moe(Engine *e, int layer, int id) {
     Room *room = &e->room[id];
     const int m = e->pass.m, parts = e->set.threads;
-    const uint8_t *experts = at(e, layer, SLOT_EXPERTS);
-    const Mat up = mat(e, layer, SLOT_GATE_UP, 2 * SHARED_INTER, HIDDEN), down = mat(e, layer, SLOT_DOWN, HIDDEN, SHARED_INTER);
-    Share share[EXPERTS];
-    int list[EXPERTS], n = 0, first, end, slot = 0;
-    if (m <= 2) fetch(at(e, layer, SLOT_ROUTER), ROUTER_BYTES);
+    const Mat up = mat(e, layer, SLOT_GATE_UP, 2 * SHARED_INTER, HIDDEN);
+    Chosen c = {.n = 0};
+    int first, end, row, stop;
     normalise(e, room, layer, SLOT_POST_NORM, m);
-    route(e, room, layer, share);
-    if (e->recording && id == 0) record(e, layer, share);
-    for (int i = 0; i < EXPERTS; i++)
-        if (share[i].tokens) list[n++] = i;
-    if (id == 0 && e->watch.on) e->watch.sum.experts[e->watch.phase] += n;
+    route(e, room, layer, c.share);
+    if (e->recording && id == 0) record(e, layer, c.share);
+    for (int i = 0, slot = 0; i < EXPERTS; slot += c.share[i++].tokens)
+        if (c.share[i].tokens) c.slot[c.n] = slot, c.list[c.n++] = i;
+    if (id == 0 && e->watch.on) e->watch.sum.experts[e->watch.phase] += c.n;
+    expect_experts(e, layer, c.list, c.n);
     lap(&e->watch, id, PART_ROUTER);
-    for (int t = 0; t < m; t++) quantise_fp4(room->h[t], room->xq[t], room->xs[t], room->xb[t], HIDDEN);
-    // First halves: gate and up, this thread's rows of every expert in use
+    for (int t = 0; t < m; t++) quantise_fp4(room->h[t], room->xq[t], room->xs[t], room->xb[t], HIDDEN, ahead(e));
     part(up.tiles, id, parts, &first, &end);
-    dense_and_fetch(e, &up, first, end, room->hx[0], 2 * HIDDEN, e->y[0], sizeof e->y[0] / 4, m,
-                    experts + list[0] * e->set.expert_bytes, e->set.expert_down);
-    for (int t = 0; t < m; t++) swiglu(e->y[t], FP8_X, e->mixed[t], first / 2 * TILE, end / 2 * TILE);
+    dense(e, &up, first, end, room->hx[0], 2 * HIDDEN, e->y[0], sizeof e->y[0] / 4, m);
+    for (int t = 0; t < m; t++) swiglu(e->y[t], FP8_X, e->mixed[t], first / 2 * TILE, end / 2 * TILE, ahead(e));
     lap(&e->watch, id, PART_MLP);
     part(2 * INTER / TILE, id, parts, &first, &end);
-    for (int i = 0; i < n; i++) {
-        const Share *s = &share[list[i]];
-        const uint8_t *w = experts + list[i] * e->set.expert_bytes;
-        const uint8_t *next = i + 1 < n ? experts + list[i + 1] * e->set.expert_bytes : experts + list[0] * e->set.expert_bytes + e->set.expert_down;
-        const int8_t *q = room->xq[0];
-        const float *sc = room->xs[0];
-        const int32_t *b = room->xb[0];
-        if (s->tokens < m) {
-            for (int j = 0; j < s->tokens; j++) {
-                memcpy(room->gathered_q + j * HIDDEN, room->xq[s->token[j]], HIDDEN);
-                memcpy(room->gathered_s + j * (HIDDEN / 32), room->xs[s->token[j]], HIDDEN / 8);
-                memcpy(room->gathered_b + j * (HIDDEN / 32), room->xb[s->token[j]], HIDDEN / 8);
-            }
-            q = room->gathered_q, sc = room->gathered_s, b = room->gathered_b;
+    part(HIDDEN / TILE, id, parts, &row, &stop);
+    if (parts == 1) {               // an expert is read in one go
+        shared_down(e, room, layer, row, stop);
+        for (int i = 0; i < c.n; i++) {
+            expert_up(e, room, layer, &c, i, first, end);
+            expert_down(e, room, layer, &c, i, row, stop);
         }
-        e->set.gate_up(w, 2 * INTER, HIDDEN, first * TILE, end * TILE, q, sc, b, e->gates[slot], sizeof e->gates[0] / 4, s->tokens, next);
-        for (int j = 0; j < s->tokens; j++, slot++) {
-            const int i0 = first / 2 * TILE, i1 = end / 2 * TILE;
-            float inner[INTER];
-            swiglu(e->gates[slot], 1.0f, inner, i0, i1);
-            quantise_fp4(inner + i0, e->inner_q[slot] + i0, e->inner_s[slot] + i0 / 32, e->inner_b[slot] + i0 / 32, i1 - i0);
-        }
+    } else {                        // one wait for the other thread's rows, not one an expert
+        for (int i = 0; i < c.n; i++) expert_up(e, room, layer, &c, i, first, end);
+        barrier(e);
+        lap(&e->watch, id, PART_EXPERTS);
+        shared_down(e, room, layer, row, stop);
+        for (int i = 0; i < c.n; i++) expert_down(e, room, layer, &c, i, row, stop);
     }
-    barrier(e);
-    lap(&e->watch, id, PART_EXPERTS);
-    // Second halves: down, this thread's rows; experts in ascending order, so that a token's sum has one order whatever m is
-    part(down.tiles, id, parts, &first, &end);
-    dense_and_fetch(e, &down, first, end, e->mixed[0], sizeof e->mixed[0] / 4, room->out[0], HIDDEN, m,
-                    experts + list[0] * e->set.expert_bytes + e->set.expert_down, e->set.expert_bytes - e->set.expert_down);
-    lap(&e->watch, id, PART_MLP);
-    slot = 0;
-    for (int i = 0; i < n; i++) {
-        const Share *s = &share[list[i]];
-        const uint8_t *w = experts + list[i] * e->set.expert_bytes + e->set.expert_down;
-        const uint8_t *next = i + 1 < n ? experts + list[i + 1] * e->set.expert_bytes + e->set.expert_down
-                                        : (const uint8_t *)at(e, layer == NEXTN || layer + 1 == LAYERS ? WHOLE : layer + 1, layer == NEXTN || layer + 1 == LAYERS ? SLOT_HEAD : SLOT_ATTN_IN);
-        e->set.down(w, HIDDEN, INTER, first * TILE, end * TILE, e->inner_q[slot], e->inner_s[slot], e->inner_b[slot], room->part[0], HIDDEN, s->tokens, next);
-        for (int j = 0; j < s->tokens; j++)
-            for (int c = first * TILE; c < end * TILE; c += VL) {
-                float *out = room->out[s->token[j]] + c;
-                vf_store(out, vf_fma(vf_load(room->part[j] + c), vf_set1(s->weight[j]), vf_load(out)));
-            }
-        slot += s->tokens;
-    }
-    add_rows(e, room, first, end, m);
+    add_rows(e, room, row, stop, m);
     lap(&e->watch, id, PART_EXPERTS);
 }

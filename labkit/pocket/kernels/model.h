@@ -16,6 +16,8 @@ static void embed(const Engine *e, int token, float *out) {
 static void model_job(Engine *e, int id) {
     const int m = e->pass.m;
     if (id == 0) {
+        expect_nothing(e);
+        expect_layer(e, 0);
         plan_turns(e);
         for (int t = 0; t < m; t++) embed(e, e->pass.token[t], e->x[t]);
     }
@@ -53,6 +55,10 @@ static void mix(Engine *e, int id) {
 
 // The layer, which leaves its normalised output in e->mixin
 static void nextn_job(Engine *e, int id) {
+    if (id == 0) {
+        expect_nothing(e);
+        expect_layer(e, NEXTN);
+    }
     mix(e, id);
     mla(e, NEXTN, id);
     moe(e, NEXTN, id);
@@ -64,6 +70,7 @@ static void nextn_job(Engine *e, int id) {
 // For tokens that nothing is drafted from: their entries in the cache and no more
 static void nextn_cache_job(Engine *e, int id) {
     Room *room = &e->room[id];
+    if (id == 0) expect_nothing(e);
     const int tiles = LATENT / TILE, before = Q_ROWS / TILE;
     const Mat in = mat(e, NEXTN, SLOT_ATTN_IN, MLA_ROWS, HIDDEN);
     int first, end;
@@ -90,7 +97,8 @@ static void head_job(Engine *e, int id) {
     const int slot = reduced ? SLOT_DRAFT_HEAD : SLOT_HEAD, kind = e->head_kind & 3;
     const Mat w = mat(e, WHOLE, slot, reduced && kind != HEAD_BARE ? e->set.draft_rows : e->head_rows, HIDDEN);
     int first, end;
-    fetch_first(&w, id, e->set.threads);
+    if (id == 0 && e->set.threads == 1) settle(&e->ahead, w.w);
+    fetch_first(e, &w, id);
     for (int t = 0; t < e->head_m; t++) scaled(e->head_in + (size_t)t * HIDDEN, FP8_X, room->hx[t], HIDDEN);
     part(w.tiles, id, e->set.threads, &first, &end);
     act pairs[PACK_ROOM(MAX_TOKENS)];

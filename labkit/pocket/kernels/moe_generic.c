@@ -136,13 +136,13 @@ static void rows(const uint8_t *w, int n, int k, int row0, int row1, const int8_
 }
 
 void moe_gate_up(const uint8_t *w, int n, int k, int row0, int row1, const int8_t *xq, const float *xs, const int32_t *xb,
-                 float *y, int ldy, int M, const uint8_t *next) {
-    (void)next;
+                 float *y, int ldy, int M, Ahead *ahead) {
+    (void)ahead;
     rows(w, n, k, row0, row1, xq, xs, xb, y, ldy, M);
 }
 
 void moe_down(const uint8_t *w, int n, int k, int row0, int row1, const int8_t *xq, const float *xs, const int32_t *xb,
-              float *y, int ldy, int M, const uint8_t *next) {
-    (void)next;
+              float *y, int ldy, int M, Ahead *ahead) {
+    (void)ahead;
     rows(w, n, k, row0, row1, xq, xs, xb, y, ldy, M);
 }

@@ -3,14 +3,19 @@
 #include "simd.h"
 
 #define LOOKAHEAD 3072
+#define GROUP_BYTES (TILE + FP4_GROUP / 2 * TILE)
 
-INLINE void tile_rows(const uint8_t *w, const int K, const int8_t *xq, const float *xs, const int32_t *xb, float *y, int ldy, const int M) {
+INLINE void tile_rows(const uint8_t *w, const int K, const int8_t *xq, const float *xs, const int32_t *xb, float *y, int ldy,
+                      const int M, Ahead *ahead) {
     const int groups = K / FP4_GROUP;
     const uint8_t *codes = w + groups * TILE;
+    const Asking how = asking(ahead, groups * GROUP_BYTES, LOOKAHEAD);
     vf sum[NV * 4];
     UNROLL for (int i = 0; i < NV * M; i++) sum[i] = vf_zero();
     for (int g = 0; g < groups; g++, codes += 256) {
-        UNROLL for (int line = 0; line < 320; line += 64) prefetch(w + g * (TILE + 256) + LOOKAHEAD + line);
+        UNROLL for (int line = 0; line < 320; line += 64) prefetch(w + g * GROUP_BYTES + how.near + line);
+        if (how.whole || !(g & 1)) ask_four(ahead);
+        if (how.whole && g % 4 == 3) ask(ahead);
 #define ONE_VECTOR(v) if (v < NV) {                                                                                    \
             vi dot[4];                                                                                                \
             fp4_dot(codes + v * VL * 4, xq + g * FP4_GROUP, K, xb + g, groups, M, dot);                               \
@@ -25,22 +30,24 @@ INLINE void tile_rows(const uint8_t *w, const int K, const int8_t *xq, const flo
 }
 
 #define ROWS(NAME, K, M)                                                                                              \
-    NOINLINE void NAME##_##M(const uint8_t *w, int tiles, const int8_t *xq, const float *xs, const int32_t *xb, float *y, int ldy) { \
-        for (int t = 0; t < tiles; t++, w += (K) / FP4_GROUP * (TILE + 256), y += TILE) tile_rows(w, K, xq, xs, xb, y, ldy, M); \
+    NOINLINE void NAME##_##M(const uint8_t *w, int tiles, const int8_t *xq, const float *xs, const int32_t *xb, float *y, int ldy, \
+                              Ahead *ahead) {                                                                          \
+        for (int t = 0; t < tiles; t++, w += (K) / FP4_GROUP * GROUP_BYTES, y += TILE) tile_rows(w, K, xq, xs, xb, y, ldy, M, ahead); \
     }
 #define SHAPE(NAME, K)                                                                                                \
     ROWS(NAME, K, 1) ROWS(NAME, K, 2) ROWS(NAME, K, 3) ROWS(NAME, K, 4)                                               \
     void NAME(const uint8_t *w, int n, int k, int row0, int row1, const int8_t *xq, const float *xs, const int32_t *xb, \
-              float *y, int ldy, int M, const uint8_t *next) {                                                        \
+              float *y, int ldy, int M, Ahead *ahead) {                                                               \
+        Ahead none = {0};                                                                                             \
         (void)n, (void)k;                                                                                             \
-        for (int line = 0; line < LOOKAHEAD; line += 64) prefetch(next + line);                                       \
-        w += (size_t)row0 / TILE * ((K) / FP4_GROUP) * (TILE + 256);                                                  \
+        if (!ahead) ahead = &none;                                                                                    \
+        w += (size_t)row0 / TILE * ((K) / FP4_GROUP) * GROUP_BYTES;                                                   \
         for (; M > 0; M -= 4, xq += 4 * (K), xs += 4 * ((K) / FP4_GROUP), xb += 4 * ((K) / FP4_GROUP), y += 4 * ldy) { \
             const int tiles = (row1 - row0) / TILE;                                                                   \
-            if (M == 1) NAME##_1(w, tiles, xq, xs, xb, y + row0, ldy);                                                \
-            else if (M == 2) NAME##_2(w, tiles, xq, xs, xb, y + row0, ldy);                                           \
-            else if (M == 3) NAME##_3(w, tiles, xq, xs, xb, y + row0, ldy);                                           \
-            else NAME##_4(w, tiles, xq, xs, xb, y + row0, ldy);                                                       \
+            if (M == 1) NAME##_1(w, tiles, xq, xs, xb, y + row0, ldy, ahead);                                                \
+            else if (M == 2) NAME##_2(w, tiles, xq, xs, xb, y + row0, ldy, ahead);                                           \
+            else if (M == 3) NAME##_3(w, tiles, xq, xs, xb, y + row0, ldy, ahead);                                           \
+            else NAME##_4(w, tiles, xq, xs, xb, y + row0, ldy, ahead);                                                       \
         }                                                                                                             \
     }
 

@@ -1,6 +1,6 @@
 // Small pieces between the matrices: RMS norm, dot products, rounding activations to int8.
 #pragma once
-#include "simd.h"
+#include "ahead.h"
 
 INLINE float dot(const float *a, const float *b, int n) {
     vf s = vf_zero(), t = vf_zero();
@@ -36,9 +36,10 @@ INLINE void scaled(const float *x, float by, float *out, int n) {
 }
 
 // int8 per group of 32: q = round(x * 127 / max), scale = max / 127 * by, bias = offset * sum of q
-INLINE void quantise(const float *x, int8_t *q, float *scale, int32_t *bias, int n, float by, int offset) {
+INLINE void quantise(const float *x, int8_t *q, float *scale, int32_t *bias, int n, float by, int offset, Ahead *ahead) {
     for (int g = 0; g < n / 32; g++, x += 32, q += 32) {
         vf top = vf_zero();
+        ask(ahead);
         for (int i = 0; i < 32; i += VL) top = vf_max(top, (vf)((vi)vf_load(x + i) & vi_set1(0x7fffffff)));
         float most = vf_largest(top), inverse = most > 0 ? 127.0f / most : 0;
         vi sum = vi_set1(0), r[32 / VL];
@@ -47,19 +48,19 @@ INLINE void quantise(const float *x, int8_t *q, float *scale, int32_t *bias, int
             sum += r[i];
         }
         store_int8(q, r);
-        int32_t total = 0;
-        UNROLL for (int j = 0; j < VL; j++) total += sum[j];
         scale[g] = most / 127.0f * by;
-        bias[g] = offset * total;
+        bias[g] = offset * vi_sum(sum);
     }
 }
 
 // For MXFP4: the integer sums are of twice the weights, of which 12 is added to each (see simd_avx2.h)
-INLINE void quantise_fp4(const float *x, int8_t *q, float *scale, int32_t *bias, int n) { quantise(x, q, scale, bias, n, 0.5f, 12); }
+INLINE void quantise_fp4(const float *x, int8_t *q, float *scale, int32_t *bias, int n, Ahead *ahead) {
+    quantise(x, q, scale, bias, n, 0.5f, 12, ahead);
+}
 
 // out = silu(gate) * up * by, where gate and up come in turns of 16 values
-INLINE void swiglu(const float *gate_up, float by, float *out, int first, int end) {
+INLINE void swiglu(const float *gate_up, float by, float *out, int first, int end, Ahead *ahead) {
     for (int i = first; i < end; i += TILE)
-        for (int j = 0; j < TILE; j += VL)
+        for (int j = 0; j < TILE; j += VL, ask(ahead))
             vf_store(out + i + j, vf_silu(vf_load(gate_up + 2 * i + j)) * vf_load(gate_up + 2 * i + TILE + j) * vf_set1(by));
 }

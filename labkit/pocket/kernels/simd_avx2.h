@@ -21,6 +21,11 @@ INLINE float vf_largest(vf a) {
     s = _mm_max_ps(s, _mm_movehl_ps(s, s));
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
+INLINE int32_t vi_sum(vi a) {
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128((__m256i)a), _mm256_extracti128_si256((__m256i)a, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
 INLINE int vi_any(vi a) { return _mm256_movemask_ps((__m256)a); }
 INLINE void store_int8(int8_t *q, const vi r[4]) {      // 32 integers of -127 .. 127
     __m256i lo = _mm256_packs_epi32((__m256i)r[0], (__m256i)r[1]), hi = _mm256_packs_epi32((__m256i)r[2], (__m256i)r[3]);

@@ -13,6 +13,7 @@ INLINE vi vi_from_u16(const void *p) { return (vi)_mm512_cvtepu16_epi32(_mm256_l
 INLINE vi vi_from_u8(const void *p) { return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128(p)); }
 INLINE float vf_sum(vf a) { return _mm512_reduce_add_ps((__m512)a); }
 INLINE float vf_largest(vf a) { return _mm512_reduce_max_ps((__m512)a); }
+INLINE int32_t vi_sum(vi a) { return _mm512_reduce_add_epi32((__m512i)a); }
 INLINE int vi_any(vi a) { return _mm512_movepi32_mask((__m512i)a); }
 INLINE void store_int8(int8_t *q, const vi r[2]) {      // 32 integers of -127 .. 127
     for (int i = 0; i < 2; i++) _mm_storeu_si128((void *)(q + 16 * i), _mm512_cvtepi32_epi8((__m512i)r[i]));

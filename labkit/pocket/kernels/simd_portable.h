@@ -12,6 +12,7 @@ INLINE vi vi_from_u16(const uint16_t *p) { return (vi){p[0], p[1], p[2], p[3]}; 
 INLINE vi vi_from_u8(const uint8_t *p) { return (vi){p[0], p[1], p[2], p[3]}; }
 INLINE float vf_sum(vf a) { return (a[0] + a[2]) + (a[1] + a[3]); }
 INLINE float vf_largest(vf a) { float x = a[0] > a[1] ? a[0] : a[1], y = a[2] > a[3] ? a[2] : a[3]; return x > y ? x : y; }
+INLINE int32_t vi_sum(vi a) { return (a[0] + a[2]) + (a[1] + a[3]); }
 INLINE int vi_any(vi a) { return a[0] | a[1] | a[2] | a[3]; }
 INLINE void store_int8(int8_t *q, const vi r[8]) {      // 32 integers of -127 .. 127
     for (int i = 0; i < 32; i++) q[i] = (int8_t)r[i / 4][i % 4];

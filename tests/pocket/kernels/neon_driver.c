@@ -23,10 +23,10 @@ static void one_kernel(void) {
     for (int i = 0; (kind < 4 || int8) && i < m * k; i++) x[i] *= FP8_X;
     if (dense) inspect_gemv(int8 ? 5 : kind, w, scale, rows / TILE, k, x, k, y, rows, m);
     else if (kind == 8) inspect_exp(x, y, k);
-    else for (int i = 0; i < m; i++) quantise_fp4(x + i * k, q + i * k, s + i * (k / 32), b + i * (k / 32), k);
+    else for (int i = 0; i < m; i++) quantise_fp4(x + i * k, q + i * k, s + i * (k / 32), b + i * (k / 32), k, NULL);
     // 5, 6: jit experts; 7: rounding to int8; 8: exp; 9, 10: generic experts; 11: dense INT8
     moe_gemv *const experts[] = {[5] = jit_gate_up, jit_down, [9] = generic_gate_up, generic_down, [11] = NULL};
-    if (!dense && experts[kind]) experts[kind](w, rows, k, 0, rows, q, s, b, y, rows, m, w);
+    if (!dense && experts[kind]) experts[kind](w, rows, k, 0, rows, q, s, b, y, rows, m, NULL);
     if (kind == 7) fwrite(q, 1, (size_t)m * k, stdout);
     else fwrite(y, 4, kind == 8 ? (size_t)k : (size_t)m * rows, stdout);
 }
