@@ -23,8 +23,8 @@ ERROR = 0.05  # chance that a look puts the fastest configuration out, whatever 
 COVER = 0.8  # a round goes to the fewest configurations of which one is the fastest with this chance
 CLEAR = 0.01  # a lead that matters: what a report calls faster by more than this
 DRAWS = 4000
-# Two starts of one engine differ, all else equal, by this much (standard deviation); what the sweep itself shows counts
-# more with each pair of blocks that hold the same configuration.
+# How much two starts of one engine differ, all else equal (standard deviation): assumed at first, as if seen in so many
+# pairs of blocks that hold the same configuration; those that the sweep itself has count beside them.
 START_SD, START_PAIRS = 0.01, 3
 _LEAST_SD = 1e-4  # of a pass: below this clocks do not tell
 
