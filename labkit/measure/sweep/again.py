@@ -62,7 +62,7 @@ def second_look(f: dict) -> list[str]:
 def standings(rows: Sequence[Mapping]) -> list[dict]:
     """Where the configurations of each machine and load stand after the sweep, before the second look:
 
-    fastest  the one that its passes show fastest, few passes counting for less
+    fastest  the one that was fastest
     able     it and those that cannot be told apart from it
     missed   those that were not measured, because the time was over or the sweep was interrupted
     faster, clear  chance that another measured one is faster than it, and that one is by more than race.CLEAR

@@ -25,7 +25,7 @@ CLEAR = 0.01  # a lead that matters: what a report calls faster by more than thi
 DRAWS = 4000
 # How much two starts of one engine differ, all else equal (standard deviation): assumed at first, as if seen in so many
 # pairs of blocks that hold the same configuration; those that the sweep itself has count beside them.
-START_SD, START_PAIRS = 0.01, 3
+START_SD, START_PAIRS = 0.005, 3
 _LEAST_SD = 1e-4  # of a pass: below this clocks do not tell
 
 
@@ -33,23 +33,26 @@ _LEAST_SD = 1e-4  # of a pass: below this clocks do not tell
 class Standing:
     """Configurations of one group, i.e. one machine and one load.
 
-    names    all that were measured, the one that is most likely fast first (few passes count for less)
+    names    all that were measured, fastest first
     able     those of them that cannot be told apart from the first
     chance   of each, to be the fastest of all; they add up to 1
     clear    of each, that one of the others is faster than it by more than CLEAR
+    hope     of each, to be the fastest by its own passes alone: where it pays to look on
     """
 
     names: tuple[str, ...]
     able: tuple[str, ...]
     chance: Mapping[str, float]
     clear: Mapping[str, float]
+    hope: Mapping[str, float]
 
     def focus(self) -> list[str]:
         """The able ones to measure next, most likely ones first: at least two, [] where the fastest is known."""
-        ranked = sorted(self.able, key=lambda n: -self.chance[n])
+        ranked = sorted(self.able, key=lambda n: -self.hope[n])
         if len(ranked) < 2:
             return []
-        total = np.cumsum([self.chance[n] for n in ranked]) / sum(self.chance[n] for n in ranked)
+        total = np.cumsum([self.hope[n] for n in ranked])
+        total /= total[-1]
         return ranked[: max(2, int(np.searchsorted(total, COVER)) + 1)]
 
 
@@ -65,19 +68,23 @@ def standing(rows: Sequence[Mapping], *, seed: int = 0) -> Standing | None:
     lead = int(mean.argmax())
     z = NormalDist().inv_cdf(1 - ERROR / max(1, len(rows) - 1))
     able = mean[lead] - mean <= z * np.sqrt(error2 + error2[lead])
-    likely, spread2 = _shrunk(mean, error2)
     draws = max(DRAWS // 10, min(DRAWS, 2_000_000 // len(rows)))
-    drawn = likely + np.sqrt(spread2) * np.random.default_rng(seed).standard_normal((draws, len(rows)))
-    top, best = drawn.argmax(1), drawn.max(1)
-    first = np.bincount(top, minlength=len(rows)) / draws
-    beaten = (best[:, None] - drawn > CLEAR).mean(0)
-    order = np.argsort(-likely, kind="stable")
+    chance = np.random.default_rng(seed).standard_normal((draws, len(rows)))
+    hope = mean + np.sqrt(error2) * chance
+    likely, left2 = _shrunk(mean, error2)
+    drawn = likely + np.sqrt(left2) * chance
+    clear = (drawn.max(1)[:, None] - drawn > CLEAR).mean(0)
+    order = np.argsort(-mean, kind="stable")
     return Standing(
         tuple(names[i] for i in order),
         tuple(names[i] for i in order if able[i]),
-        {n: float(p) for n, p in zip(names, first, strict=True)},
-        {n: float(p) for n, p in zip(names, beaten, strict=True)},
+        *({n: float(p) for n, p in zip(names, x, strict=True)} for x in (_firsts(drawn), clear, _firsts(hope))),
     )
+
+
+def _firsts(drawn: np.ndarray) -> np.ndarray:
+    """[configurations]: the share of draws in which each is the fastest. drawn: [draws, configurations]."""
+    return np.bincount(drawn.argmax(1), minlength=drawn.shape[1]) / len(drawn)
 
 
 def _shrunk(mean: np.ndarray, error2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -114,8 +121,8 @@ def _variances(rows: Sequence[Mapping]) -> np.ndarray:
     for mine in visits:
         for (n, a, _), (m, b, _) in zip(mine, mine[1:], strict=False):
             pairs += 1
-            between += max(0.0, (a - b) ** 2 - pooled * (1 / n + 1 / m)) / 2
-    start = between / pairs
+            between += ((a - b) ** 2 - pooled * (1 / n + 1 / m)) / 2
+    start = max(0.0, between / pairs)
     out = []
     for mine in visits:
         own = [(n - 1, sd) for n, _, sd in mine if sd is not None and n > 1]
