@@ -39,7 +39,9 @@ Engine *engine_new(const Setup *setup) {
     const size_t cache = (size_t)(setup->context + MAX_TOKENS) * LATENT * 2;
     Engine *e = mmap(NULL, sizeof *e, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (e == MAP_FAILED) return NULL;
+#if defined(MADV_HUGEPAGE)
     madvise(e, sizeof *e, MADV_HUGEPAGE);       // state and activations lie scattered: with small pages each is looked up anew
+#endif
     e->set = *setup;
     e->w = setup->arena;
     for (int i = 0; i <= MLA_LAYERS; i++) {
