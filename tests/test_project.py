@@ -68,6 +68,8 @@ WHERE_IT_IS = {
     "torch",
     "sgl_kernel",
     "xllamacpp",
+    "distributed",
+    "dask",
     "datasets",
     "reasoning_gym",
 }  # extras, or brought by SGLang
