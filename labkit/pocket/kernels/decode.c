@@ -50,6 +50,7 @@ Engine *engine_new(const Setup *setup) {
     }
     for (int i = 0; i < ROPE_DIM / 2; i++) e->rope_rate[i] = powf((float)ROPE_THETA, -2.0f * i / ROPE_DIM);
     e->parked = true;
+    expect_nothing(e);
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->wake, NULL);
     if (setup->threads > 1 && pthread_create(&e->worker, NULL, worker_main, e)) return NULL;

@@ -189,7 +189,10 @@ static void piece_job(Engine *e, int id) {
         }
     }
 }
-static void primer_job(Engine *e, int id) { moe(e, DENSE_LAYERS, id); }
+static void primer_job(Engine *e, int id) {
+    if (id == 0) expect_nothing(e);
+    moe(e, DENSE_LAYERS, id);
+}
 
 // A piece `rounds` times, with the stopwatch on, for m tokens after `past` positions of an empty text; equal tokens share their
 // experts. As in a pass, its weights come from memory: each round takes the next replica, once `between` bytes of this one were

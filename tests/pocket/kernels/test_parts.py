@@ -1,5 +1,8 @@
 """The engine times its own parts: off unless asked, nothing lost, nothing counted twice, the text unchanged."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -44,6 +47,15 @@ def test_phases_say_what_was_read(engines, prompts):
     assert all(drafted[f"draft {i}"]["passes"] == stats.verify_ct for i in (1, 2, 3))
     assert 80 <= drafted["verify"]["experts"] / stats.verify_ct <= 240
     assert drafted["draft 2"]["seconds"]["kda_state"] == 0 < drafted["draft 2"]["seconds"]["head"]
+
+
+@pytest.mark.parametrize("piece", ["kda", "moe", "mix", "head", "around"])
+def test_a_piece_may_be_the_first_that_an_engine_does(piece):
+    """In a process of its own: what went wrong here once ended the process."""
+    code = "import sys; from labkit.pocket.engine import Engine; from labkit.pocket.options import Options\n"
+    code += f"with Engine(Options(**{MTP})) as e: print(e.piece('{piece}', [5, 6, 7], 40, 2, 1 << 20)['passes'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and done.stdout.strip() == "2", done.stderr
 
 
 def test_off_it_counts_no_time(engines, prompts):
