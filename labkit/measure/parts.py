@@ -10,12 +10,13 @@ from labkit.measure.sweeps import Took
 from labkit.pocket import pieces
 from labkit.pocket.engine import Engine
 
-TOKENS = tuple(range(1, 10))  # of a pass: what a round of up to eight drafts verifies
+TOKENS = (1, 2, 3, 4, 5, 8)  # of a pass; from five to eight a second group of four fills, a line
+MOST = 9  # tokens that a round of up to eight drafts verifies
 PASTS = (64, 1024)  # positions before a token, for what attention takes for each
 ROUNDS = 2  # of a piece in one probe, each in every layer that has it
 HOT_BYTES = 4 << 20  # that one probe of a kernel multiplies by: long enough for a clock
 HOT_ROWS = 512  # of a head that stays in a cache
-IDS = tuple(range(5, 5 + 7 * TOKENS[-1], 7))  # token ids, any that differ
+IDS = tuple(range(5, 5 + 7 * MOST, 7))  # token ids, any that differ
 DISTINCT = "distinct"  # beside a piece's seconds: experts of a layer that its tokens chose
 
 

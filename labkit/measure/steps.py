@@ -12,7 +12,7 @@ from labkit.engines.adapter import flags
 from labkit.errors import LabError
 from labkit.evidence import Evidence, derived, measured
 from labkit.measure import rates as probes
-from labkit.measure.parts import DISTINCT, PASTS, TOKENS, hot_tiles, kernel_name
+from labkit.measure.parts import DISTINCT, MOST, PASTS, hot_tiles, kernel_name
 from labkit.measure.probe import cache_dir, cached, keep
 from labkit.measure.prompts import prompts_of
 from labkit.params import Params
@@ -131,9 +131,13 @@ class Model:
 
     @staticmethod
     def _at(by: Mapping[int, float], tokens: int) -> float:
-        """Seconds by tokens, probed up to some: every kernel goes on as it does from four tokens to the last."""
+        """Seconds by tokens, probed at some and up to some: a line between two, and after the last every kernel goes on
+        as it does from four tokens to it."""
         last = max(by)
-        return by[tokens] if tokens in by else by[last] + (by[last] - by[4]) / (last - 4) * (tokens - last)
+        if tokens > last:
+            return by[last] + (by[last] - by[4]) / (last - 4) * (tokens - last)
+        at = sorted(by)
+        return float(np.interp(tokens, at, [by[m] for m in at]))
 
     def _products(self, tokens: int, context: int, draft: bool) -> dict[str, tuple[float, float]]:
         """Of each part: seconds of its products on cached operands, and their operations (FLOP)."""
@@ -191,7 +195,7 @@ def counted(engine: Engine, prompt: Sequence[int], tokens: int = COUNTED) -> dic
     request = engine.start(prompt, Sampling(temperature=0, max_new_tokens=tokens, ignore_eos=True))
     request.join(120)
     text = [*prompt[-tokens:], *request.poll()]
-    experts = {m: engine.text_experts(text, m) for m in range(2, TOKENS[-1] + 1)}
+    experts = {m: engine.text_experts(text, m) for m in range(2, MOST + 1)}
     return {1: float(engine.config.num_experts_per_tok)} | experts
 
 

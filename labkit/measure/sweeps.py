@@ -19,8 +19,8 @@ from labkit import waits
 from labkit.errors import BadInput
 from labkit.measure.probe import CLEAN
 
-WANTED, LEAST = 7, 5  # quiet sweeps wanted; to go by when time is up
-MOST_S = 8.0  # after which no further sweep starts
+WANTED, LEAST = 5, 5  # quiet sweeps wanted; to go by when time is up
+MOST_S = 6.0  # after which no further sweep starts
 SWEEP_S = 300.0  # of one sweep, which takes a second
 PASSES = "LABKIT_PROBE_PASSES"  # environment: sweeps wanted instead, where time matters more than the last percent
 SLACK = 1.25  # a canary's time over its usual time from which on something was in the way

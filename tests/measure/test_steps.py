@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from labkit.measure.parts import DISTINCT, PASTS, TOKENS, kernel_name
+from labkit.measure.parts import DISTINCT, MOST, PASTS, TOKENS, kernel_name
 from labkit.measure.rates import Rates
 from labkit.measure.steps import Model
 from labkit.pocket import pieces
@@ -16,7 +16,7 @@ from labkit.pocket.options import SHIPPED_WEIGHTS, Options
 CONFIG = PocketConfig.from_json(SHIPPED_WEIGHTS / "config.json")
 OPTIONS = Options(moe_runner_backend="jit", fp8_lm_head=True, dense_dtype="int8", speculative_algorithm="NEXTN")
 OPTIONS = replace(OPTIONS, speculative_num_steps=3, speculative_eagle_topk=1, speculative_num_draft_tokens=4)
-EXPERTS = {m: 8.0 + m for m in TOKENS} | {1: 8.0}
+EXPERTS = {m: 8.0 + m for m in range(2, MOST + 1)} | {1: 8.0}
 US = 1e-6
 # microseconds of a piece with m tokens; every layer of the model that has it
 TOOK = {
@@ -106,6 +106,7 @@ def test_more_tokens_than_were_probed_go_on_as_before(model):
     nine, ten = (seconds(model, model._pass(m, 64, draft=False))["kda_state"] for m in (9, 9))
     assert nine == ten == pytest.approx(360)
     assert Model._at({1: 1.0, 4: 4.0, 9: 9.0}, 12) == pytest.approx(12.0)
+    assert Model._at({4: 4.0, 5: 6.0, 8: 9.0}, 6) == pytest.approx(7.0)  # between two that were probed
 
 
 def test_bytes_wait_where_they_are_asked_for(model):

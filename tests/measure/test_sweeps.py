@@ -63,9 +63,9 @@ def test_fewer_sweeps_where_less_is_enough(made, monkeypatch):
 
 
 def test_one_interrupted_probe_of_five_says_nothing(made):
-    made += [sweep(), sweep(1.01), sweep(1.02), sweep(), sweep(1.03), sweep(1.04), sweep(1.01)]
+    made += [sweep(), sweep(1.01), sweep(1.02), sweep(), sweep(1.03)]
     made[3].took["one"] = 50.0
-    assert swept(PROBES, {"reading": float, "arithmetic": float}).took["one"] == pytest.approx(1.022)
+    assert swept(PROBES, {"reading": float, "arithmetic": float}).took["one"] == pytest.approx(1.02)
 
 
 def test_a_canary_that_slowed_down_for_a_moment_is_no_disturbance():
