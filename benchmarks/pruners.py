@@ -1,7 +1,7 @@
 """The race of `labkit sweep --budget` beside Optuna's pruners, simulated: how often is the fastest configuration still
 there when the time is over? One of 24 leads by 1%, a pass has 3% noise, and there is time for ten passes each.
 
-    python -m benchmarks.pruners [--draws N]      needs optuna: pip install 'labkit[yardsticks]'
+    python -m benchmarks.pruners [--draws N]      needs optuna: pip install -e '.[yardsticks]'
 
 Time is counted in passes; what Optuna cannot use (baselines and engine starts that configurations share) costs nothing
 here. Each pruner's longest trial is the one with which its mean use of time fits.
