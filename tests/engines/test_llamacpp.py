@@ -133,14 +133,15 @@ def test_without_a_server_it_says_what_to_install(monkeypatch, tmp_path):
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
     """start(**fields) -> a running llama.cpp, the same for the same fields; side by side, ended with the module. They
-    all ask for a key."""
+    ask for a key, unless api_key_env is None."""
     running = {}
 
     def start(**fields):
         config = EngineConfig.from_dict(SMALL | {"api_key_env": "LAB_LLAMA_KEY"} | fields)
-        if config.digest() not in running:
-            running[config.digest()] = process.start(config, tmp_path_factory.mktemp("llamacpp"), beside=True)
-        return running[config.digest()]
+        mine = config.digest(), config.api_key_env
+        if mine not in running:
+            running[mine] = process.start(config, tmp_path_factory.mktemp("llamacpp"), beside=True)
+        return running[mine]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAB_LLAMA_KEY", KEY)
@@ -207,7 +208,7 @@ def test_invented_acceptance_is_seen_in_the_log(start):
 @real
 @pytest.mark.timeout(280)
 def test_bench_and_check_of_a_server_that_somebody_else_started(start, capsys, tmp_path):
-    engine = start(speculative={"algorithm": "ngram-mod", "steps": 8})
+    engine = start(speculative={"algorithm": "ngram-mod", "steps": 8}, api_key_env=None)
     plan = ["--workload", "repetitive", "--count", "1", "--repeats", "1", "--warmup", "0", "--output-tokens", "24"]
     assert labkit(["bench", "--url", engine.url, "--json", "--out", str(tmp_path), *plan]) == 0
     told = json.loads(capsys.readouterr().out)
@@ -240,7 +241,7 @@ def test_the_walk_on_a_gguf_of_ones_own(capsys, tmp_path):
 @pytest.mark.timeout(280)
 def test_an_unknown_server_with_openais_routes(start, capsys, tmp_path):
     """The real server, of which only /v1 can be reached: as behind a gateway. Its own counts are then not to be had."""
-    engine = start()
+    engine = start(api_key_env=None)
     with only_v1(engine.url) as url:
         plan = ["--workload", "code", "--count", "1", "--repeats", "1", "--warmup", "0", "--output-tokens", "16"]
         assert labkit(["bench", "--url", f"{url}/v1", "--json", "--out", str(tmp_path), *plan]) == 0
